@@ -1,0 +1,153 @@
+"""Allocation policies: pure functions (u, importance, positions, mask) -> u_i, one time for each token.
+
+Shapes: u (B, 1), the global time; importance, positions, mask and the result (B, L). `mask` is True where a token
+counts; elsewhere a policy returns u. `positions` is the rank of a position among the generated ones, from 0.
+Small u_i keeps a token as it is, large u_i goes on changing it. All float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tta_diffusion.registry import Registry
+from tta_diffusion.schedule import cosine, time_at
+from tta_diffusion.theory.budget import affine_allocation
+
+Policy = Callable[..., Tensor]
+
+
+@dataclass(frozen=True)
+class PolicyEntry:
+    """A policy, what it reads as `importance`, and the name and default of its argument."""
+
+    function: Policy
+    signal: str | None  # None, "importance", "confidence", "entropy" or "random"
+    argument: str | None = None
+    default: float | None = None
+
+
+POLICIES: Registry[PolicyEntry] = Registry("allocation policy")
+
+
+def register(
+    name: str, signal: str | None = None, argument: str | None = None, default: float | None = None
+) -> Callable[[Policy], Policy]:
+    def add(function: Policy) -> Policy:
+        POLICIES.register(name)(PolicyEntry(function, signal, argument, default))
+        return function
+
+    return add
+
+
+def check_unit(name: str, value: float) -> float:
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} must be between 0 and 1, got {value}")
+    return value
+
+
+def normalise(importance: Tensor, mask: Tensor) -> Tensor:
+    """g-hat_i = (g_i - min g) / (max g - min g) over the counted positions; zero where all g are equal."""
+    low = importance.masked_fill(~mask, torch.inf).amin(-1, keepdim=True)
+    high = importance.masked_fill(~mask, -torch.inf).amax(-1, keepdim=True)
+    spread = high - low
+    scaled = (importance - low) / torch.where(spread > 0, spread, 1.0)
+    return torch.where(mask & (spread > 0), scaled, 0.0).clamp(0, 1)
+
+
+@register("constant")
+def constant(u: Tensor, importance: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
+    """u_i = u: every token at the global time."""
+    return u.expand(mask.shape)
+
+
+@register("linear")
+def linear(u: Tensor, importance: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
+    """u_i = i / (N - 1) * u: early tokens are the most stable (the paper's f_linear)."""
+    return torch.where(mask, _rank(positions, mask) * u, u)
+
+
+@register("backward-linear")
+def backward_linear(u: Tensor, importance: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
+    """u_i = (1 - i / (N - 1)) * u: late tokens are the most stable."""
+    last = mask.sum(-1, keepdim=True) - 1
+    return torch.where(mask, _rank(last - positions, mask) * u, u)
+
+
+def _rank(positions: Tensor, mask: Tensor) -> Tensor:
+    """i / (N - 1); a single token has no order, and keeps the global time."""
+    last = mask.sum(-1, keepdim=True) - 1
+    return torch.where(last > 0, positions / last.clamp_min(1), 1.0).double()
+
+
+@register("random", signal="random")
+def random(u: Tensor, importance: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
+    """u_i uniform in (0, 1), whatever the global time (the paper's); `importance` carries the uniform draws."""
+    return torch.where(mask, importance, u)
+
+
+@register("fixed", argument="time", default=0.0)
+def fixed(u: Tensor, importance: Tensor, positions: Tensor, mask: Tensor, time: float) -> Tensor:
+    """u_i = 0 (never changed again) or 1 (always redrawn), or any other time in between."""
+    return torch.where(mask, check_unit("the fixed time", time), u)
+
+
+@register("adaptive", signal="importance", argument="smoothing", default=0.6)
+def adaptive(u: Tensor, importance: Tensor, positions: Tensor, mask: Tensor, smoothing: float) -> Tensor:
+    """u_i = s u + (1 - s)(1 - g-hat_i) u, with s the smoothing factor: the paper's adaptive allocation."""
+    check_unit("smoothing", smoothing)
+    return (smoothing + (1 - smoothing) * (1 - normalise(importance, mask))) * u
+
+
+@register("confidence", signal="confidence", argument="smoothing", default=0.6)
+def confidence(u: Tensor, importance: Tensor, positions: Tensor, mask: Tensor, smoothing: float) -> Tensor:
+    """`adaptive` with the probability of the chosen token as importance: sure tokens settle first."""
+    return adaptive(u, importance, positions, mask, smoothing)
+
+
+@register("entropy", signal="entropy", argument="smoothing", default=0.6)
+def entropy(u: Tensor, importance: Tensor, positions: Tensor, mask: Tensor, smoothing: float) -> Tensor:
+    """`adaptive` with minus the entropy of the prediction as importance."""
+    return adaptive(u, importance, positions, mask, smoothing)
+
+
+@register("top-k", signal="importance", argument="count", default=5)
+def top_k(u: Tensor, importance: Tensor, positions: Tensor, mask: Tensor, count: float) -> Tensor:
+    """u_i = 0 for the `count` most important tokens, u for the others; equal importances freeze nothing."""
+    if count < 1 or count != int(count):
+        raise ValueError(f"top-k needs a whole number of tokens, at least 1, got {count}")
+    scaled = normalise(importance, mask)
+    threshold = scaled.topk(min(int(count), scaled.shape[-1]), dim=-1).values[..., -1:]
+    frozen = mask & (scaled >= threshold) & (scaled > 0)
+    return torch.where(frozen, 0.0, u)
+
+
+@register("budgeted", signal="importance", argument="share", default=0.8)
+def budgeted(
+    u: Tensor,
+    importance: Tensor,
+    positions: Tensor,
+    mask: Tensor,
+    share: float,
+    alpha_bar: Callable[[Tensor], Tensor] = cosine,
+) -> Tensor:
+    """The KKT allocation of a noise budget (paper A.5, `theory.budget`).
+
+    With sigma^2 = 1 - alpha_bar(u), the tokens together get `share` of the noise that the constant policy spends,
+    each between 0 and sigma^2(u): sigma_i^2 = clip(c - sigma^2(u) g-hat_i), c such that the budget is met.
+    """
+    check_unit("the share of the noise budget", share)
+    most = (1 - alpha_bar(u)).expand(mask.shape[0], 1)
+    count = mask.sum(-1, keepdim=True)
+    noise = affine_allocation(
+        normalise(importance, mask),
+        budget=(share * count * most).squeeze(-1),
+        lower=torch.zeros_like(most),
+        upper=most,
+        kappa=most.squeeze(-1).clamp_min(1e-12),
+        mask=mask,
+    )
+    return torch.where(mask, time_at(alpha_bar, 1 - noise).clamp(max=u), u)

@@ -1,0 +1,80 @@
+"""Attribute control by a Hugging Face sequence classifier over the denoiser's vocabulary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerBase
+
+from tta_diffusion.canvas import Canvas
+from tta_diffusion.control.objective import Judgement, SoftText
+from tta_diffusion.registry import closest
+
+
+@dataclass
+class AttributeObjective:
+    """log p(label | text), with the gradient flowing through the expected input embeddings.
+
+    score = log p(y) - penalty * sum_{c != y} log p(c). The public TTA code uses penalty = 1 / batch size; here the
+    weight does not depend on the batch, and 0 is the paper's equation.
+    """
+
+    name: str
+    model: torch.nn.Module
+    label: int
+    penalty: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.model.requires_grad_(False).eval()
+
+    def prepare(self, canvas: Canvas) -> Canvas:
+        return canvas
+
+    def judge(self, text: SoftText) -> Judgement:
+        table = self.model.get_input_embeddings().weight  # type: ignore[operator]
+        embeds = text.embed(table)
+        logits = self.model(inputs_embeds=embeds, attention_mask=text.mask.long()).logits
+        log_probs = logits.float().log_softmax(-1)
+        log_prob = log_probs[:, self.label]
+        return Judgement(log_prob - self.penalty * self._others(log_probs), log_prob)
+
+    def _others(self, log_probs: Tensor) -> Tensor:
+        return log_probs.sum(-1) - log_probs[:, self.label]
+
+
+def label_index(model: torch.nn.Module, label: str, name: str) -> int:
+    """The index of a label by its name (any case), or of `0`, `1`, ... by number."""
+    labels: dict[int, str] = model.config.id2label  # type: ignore[union-attr, assignment]
+    by_name = {text.lower(): index for index, text in labels.items()}
+    if label.lower() in by_name:
+        return by_name[label.lower()]
+    if label.isdigit() and int(label) in labels:
+        return int(label)
+    raise ValueError(f"The control '{name}' has no label '{label}'.{closest(label.lower(), list(by_name))}")
+
+
+def check_vocabulary(classifier: PreTrainedTokenizerBase, denoiser: PreTrainedTokenizerBase, name: str) -> None:
+    """Guidance mixes the classifier's embeddings with the denoiser's probabilities: the ids must mean the same."""
+    if classifier.get_vocab() != denoiser.get_vocab():
+        raise ValueError(
+            f"the vocabulary of the classifier '{name}' ({type(classifier).__name__}, {len(classifier)} tokens) is "
+            f"not the denoiser's ({type(denoiser).__name__}, {len(denoiser)} tokens): train a classifier on the "
+            "denoiser's tokenizer, or choose a denoiser that shares the classifier's"
+        )
+
+
+def load_classifier(
+    name_or_dir: str | Path, label: str, name: str, tokenizer: PreTrainedTokenizerBase, penalty: float = 0.0
+) -> AttributeObjective:
+    """A classifier by hub name or directory (safetensors only), checked against the denoiser's tokenizer."""
+    try:
+        own = AutoTokenizer.from_pretrained(name_or_dir)
+        model = AutoModelForSequenceClassification.from_pretrained(name_or_dir, use_safetensors=True)
+    except (OSError, ValueError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise ValueError(f"the classifier '{name_or_dir}' cannot be loaded: {first}") from error
+    check_vocabulary(own, tokenizer, str(name_or_dir))
+    return AttributeObjective(name, model, label_index(model, label, name), penalty)

@@ -1,0 +1,140 @@
+"""Hard constraints: a length, keywords, a text with gaps. They pin tokens and need no classifier."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from tta_diffusion.canvas import Canvas
+from tta_diffusion.control.objective import Judgement, SoftText
+
+Tokenise = Callable[[str], list[int]]
+
+
+@dataclass
+class LengthObjective:
+    """The text has exactly `tokens` tokens, prompt included: the end token is pinned behind them.
+
+    No earlier position may end the text, so the length holds whatever the denoiser would like. (The start token
+    of the model, if it has one, is not counted.)
+    """
+
+    tokens: int
+    name: str = "length"
+
+    def __post_init__(self) -> None:
+        if self.tokens < 1:
+            raise ValueError(f"length must be at least 1 token, got {self.tokens}")
+
+    def prepare(self, canvas: Canvas) -> Canvas:
+        rows, room = canvas.ids.shape
+        stop = self.tokens + (canvas.special.start is not None)
+        if stop > room:
+            raise ValueError(f"a length of {self.tokens} tokens is beyond the model's {room}")
+        for row in range(rows):
+            if bool(canvas.pinned[row, stop:].any()):
+                raise ValueError(f"the prompt or the given words go beyond the length of {self.tokens} tokens")
+            canvas = canvas.end_at(row, stop)
+        return canvas
+
+    def judge(self, text: SoftText) -> Judgement | None:
+        return None
+
+
+@dataclass
+class KeywordObjective:
+    """Every keyword stands somewhere in the text: pinned, spread evenly over the room that is left."""
+
+    keywords: list[list[int]]  # token ids, each with its leading space
+    name: str = "keywords"
+
+    def prepare(self, canvas: Canvas) -> Canvas:
+        for row in range(canvas.ids.shape[0]):
+            canvas = self._spread(canvas, row)
+        return canvas
+
+    def _spread(self, canvas: Canvas, row: int) -> Canvas:
+        free = canvas.free[row].nonzero().flatten().tolist()
+        needed = sum(map(len, self.keywords))
+        if needed > len(free):
+            raise ValueError(f"the keywords take {needed} tokens, but only {len(free)} are free")
+        # Even gaps before, between and after the keywords; a text need not fill its whole sheet, so stay early.
+        room = min(len(free) - needed, 8 * (len(self.keywords) + 1))
+        gap = room // (len(self.keywords) + 1)
+        cursor = 0
+        for tokens in self.keywords:
+            cursor += gap
+            canvas = canvas.pin(row, free[cursor], tokens)
+            cursor += len(tokens)
+        return canvas.forbid_end(row, free[cursor - 1] + 1)
+
+    def judge(self, text: SoftText) -> Judgement | None:
+        return None
+
+
+@dataclass
+class InfillObjective:
+    """A template such as `The pizza [4] but the service [6].`: `[n]` is n tokens to be written."""
+
+    pieces: list[list[int] | int]
+    name: str = "infill"
+
+    def prepare(self, canvas: Canvas) -> Canvas:
+        for row in range(canvas.ids.shape[0]):
+            cursor = int(canvas.pinned[row].sum())
+            for piece in self.pieces:
+                if isinstance(piece, int):
+                    cursor += piece
+                else:
+                    canvas = canvas.pin(row, cursor, piece)
+                    cursor += len(piece)
+            canvas = canvas.end_at(row, cursor)
+        return canvas
+
+    def judge(self, text: SoftText) -> Judgement | None:
+        return None
+
+
+def parse_keywords(text: str, tokenise: Tokenise) -> KeywordObjective:
+    """`love,great place` -> two keywords."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not words:
+        raise ValueError("keywords are empty: write them like keywords=love,great place")
+    return KeywordObjective([tokenise(" " + word) for word in words])
+
+
+def parse_template(text: str, tokenise: Tokenise) -> InfillObjective:
+    """Splits a template at its `[n]` gaps; the text between is tokenised as it stands."""
+    parts = re.split(r"\s*\[(\d+)\]", text)
+    pieces: list[list[int] | int] = []
+    for index, part in enumerate(parts):
+        if index % 2:
+            pieces.append(int(part))
+        elif part:
+            pieces.append(tokenise(part))
+    if not any(isinstance(piece, int) and piece > 0 for piece in pieces):
+        raise ValueError("the template has no gap: write [n] where n tokens should be written")
+    return InfillObjective(pieces)
+
+
+@dataclass
+class CallableObjective:
+    """Any function from soft text to scores (B,): rewards, regular constraints, other people's models."""
+
+    function: Callable[[SoftText], torch.Tensor]
+    name: str = "custom"
+
+    def prepare(self, canvas: Canvas) -> Canvas:
+        return canvas
+
+    def judge(self, text: SoftText) -> Judgement:
+        score = self.function(text)
+        if score.shape != (text.logits.shape[0],):
+            raise ValueError(
+                f"the objective '{self.name}' must return one score a text, shape ({text.logits.shape[0]},), "
+                f"got {tuple(score.shape)}"
+            )
+        return Judgement(score, score)

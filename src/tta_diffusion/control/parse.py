@@ -1,0 +1,103 @@
+"""Controls by name: `sentiment=negative`, `length=20`, `keywords=love,great place`, `path/to/classifier=label@0.5`.
+
+A control is `name=value`, optionally `@weight`. Hard constraints are registered here; any other name is a classifier
+that came with the model (its `controls/` directory), a local directory, or a hub name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerBase
+
+from tta_diffusion.control.classifier import load_classifier
+from tta_diffusion.control.constraints import LengthObjective, parse_keywords, parse_template
+from tta_diffusion.control.objective import Objective
+from tta_diffusion.registry import Registry, closest
+
+ControlSpec = str | Objective | tuple[Objective, float]
+Controls = ControlSpec | list[ControlSpec] | list[str] | None
+
+
+@dataclass
+class ControlLibrary:
+    """Where controls come from for one denoiser: its tokenizer and the classifiers beside it."""
+
+    tokenizer: PreTrainedTokenizerBase
+    directory: Path | None = None
+    penalty: float = 0.0
+    _loaded: dict[tuple[str, str], Objective] = field(default_factory=dict)
+
+    @property
+    def bundled(self) -> dict[str, Path]:
+        if self.directory is None or not self.directory.is_dir():
+            return {}
+        return {path.name: path for path in sorted(self.directory.iterdir()) if (path / "config.json").is_file()}
+
+    def tokenise(self, text: str) -> list[int]:
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    def classifier(self, name: str, label: str) -> Objective:
+        """A classifier with one of its labels as the target, loaded once."""
+        if (name, label) not in self._loaded:
+            path: str | Path | None = self.bundled.get(name)
+            if path is None and (Path(name).is_dir() or "/" in name):
+                path = name
+            if path is None:
+                known = [*self.bundled, *HARD_CONTROLS]
+                raise ValueError(f"Unknown control '{name}'.{closest(name, known)}")
+            self._loaded[name, label] = load_classifier(path, label, name, self.tokenizer, self.penalty)
+        return self._loaded[name, label]
+
+
+HardControl = Callable[[str, ControlLibrary], Objective]
+HARD_CONTROLS: Registry[HardControl] = Registry("control")
+
+
+@HARD_CONTROLS.register("length")
+def _length(value: str, library: ControlLibrary) -> Objective:
+    if not value.isdigit():
+        raise ValueError(f"length={value}: the length is a whole number of tokens")
+    return LengthObjective(int(value))
+
+
+@HARD_CONTROLS.register("keywords")
+def _keywords(value: str, library: ControlLibrary) -> Objective:
+    return parse_keywords(value, library.tokenise)
+
+
+@HARD_CONTROLS.register("infill")
+def _infill(value: str, library: ControlLibrary) -> Objective:
+    return parse_template(value, library.tokenise)
+
+
+def parse_controls(specs: Controls, library: ControlLibrary) -> list[tuple[Objective, float]]:
+    """Objectives with weights; a length comes first, so that other constraints stay inside it."""
+    if specs is None:
+        return []
+    parsed = [_parse(spec, library) for spec in (specs if isinstance(specs, list) else [specs])]
+    return sorted(parsed, key=lambda pair: not isinstance(pair[0], LengthObjective))
+
+
+def _parse(spec: ControlSpec, library: ControlLibrary) -> tuple[Objective, float]:
+    if isinstance(spec, tuple):
+        return spec
+    if not isinstance(spec, str):
+        return spec, 1.0
+    name, equals, value = spec.partition("=")
+    name = name.strip()
+    if not equals or not name or not value.strip():
+        raise ValueError(f"'{spec}' is not a control: write name=value, like sentiment=negative or length=20")
+    if name in HARD_CONTROLS:
+        return HARD_CONTROLS.get(name)(value.strip(), library), 1.0
+    label, at, weight = value.strip().rpartition("@")
+    if not at:
+        return library.classifier(name, value.strip()), 1.0
+    try:
+        return library.classifier(name, label), float(weight)
+    except ValueError as error:
+        if "could not convert" in str(error):
+            raise ValueError(f"'{spec}': the weight '{weight}' is not a number") from None
+        raise

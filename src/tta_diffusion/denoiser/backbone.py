@@ -1,0 +1,102 @@
+"""Hugging Face models as bidirectional encoders of embeddings with a vocabulary head.
+
+A family of models is one entry in `FAMILIES`, keyed by `model_type`: how to build it, and how its head is applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    PretrainedConfig,
+    PreTrainedModel,
+)
+
+from tta_diffusion.registry import Registry
+
+
+@dataclass(frozen=True)
+class Family:
+    """What differs between model types."""
+
+    auto_class: Any
+    head: Callable[[Any], Callable[[Tensor], Tensor]]
+    causal: bool = False
+    position_offset: int = 0  # position embeddings that are never reached (RoBERTa counts from padding_idx + 1)
+
+
+FAMILIES: Registry[Family] = Registry("backbone")
+
+_roberta = Family(AutoModelForMaskedLM, lambda m: m.lm_head, position_offset=2)
+for _name in ("roberta", "xlm-roberta", "camembert"):
+    FAMILIES.register(_name)(_roberta)
+FAMILIES.register("bert")(Family(AutoModelForMaskedLM, lambda m: m.cls))
+FAMILIES.register("modernbert")(Family(AutoModelForMaskedLM, lambda m: lambda h: m.decoder(m.head(h))))
+_decoder = Family(AutoModelForCausalLM, lambda m: m.lm_head, causal=True)
+for _name in ("llama", "mistral", "qwen2", "qwen3"):
+    FAMILIES.register(_name)(_decoder)
+
+
+class Backbone(nn.Module):
+    """embeddings (B, L, H) -> hidden (B, L, H) -> logits (B, L, V), every position seeing every other."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        self.family = FAMILIES.get(model.config.model_type)
+        self.model = model
+        if self.family.causal:
+            _remove_causal_mask(model)
+
+    @property
+    def config(self) -> PretrainedConfig:
+        return self.model.config
+
+    @property
+    def table(self) -> nn.Embedding:
+        """The input embeddings (V, H)."""
+        embedding = self.model.get_input_embeddings()
+        assert isinstance(embedding, nn.Embedding)
+        return embedding
+
+    @property
+    def max_length(self) -> int:
+        return int(self.config.max_position_embeddings) - self.family.position_offset
+
+    def encode(self, embeds: Tensor) -> Tensor:
+        extra = {"use_cache": False} if self.family.causal else {}
+        return self.model.base_model(inputs_embeds=embeds, **extra).last_hidden_state
+
+    def head(self, hidden: Tensor) -> Tensor:
+        return self.family.head(self.model)(hidden)
+
+    @classmethod
+    def from_config(cls, raw: dict[str, Any]) -> Backbone:
+        """A backbone with fresh weights from a config dictionary with `model_type`."""
+        raw = dict(raw)
+        model_type = raw.pop("model_type", None)
+        if model_type is None:
+            raise ValueError("the backbone config has no 'model_type'")
+        family = FAMILIES.get(model_type)
+        return cls(family.auto_class.from_config(AutoConfig.for_model(model_type, **raw)))
+
+    @classmethod
+    def from_pretrained(cls, name_or_dir: str | Path) -> Backbone:
+        """Pretrained weights by hub name or local directory; safetensors only."""
+        config = AutoConfig.from_pretrained(name_or_dir)
+        family = FAMILIES.get(config.model_type)
+        return cls(family.auto_class.from_pretrained(name_or_dir, config=config, use_safetensors=True))
+
+
+def _remove_causal_mask(model: PreTrainedModel) -> None:
+    """Lets every position attend to every other one, in the mask builder and in the attention kernels."""
+    model.config.is_causal = False
+    for module in model.modules():
+        if hasattr(module, "is_causal"):
+            module.is_causal = False  # type: ignore[assignment]

@@ -1,0 +1,91 @@
+"""Saving and loading denoisers: `denoiser.json` and `model.safetensors`, nothing that can run code.
+
+The config is not called `config.json`, because transformers would take the directory for a model of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_model
+from torch import nn
+from transformers import PretrainedConfig
+
+from tta_diffusion.denoiser.config import DenoiserConfig
+
+CONFIG, WEIGHTS = "denoiser.json", "model.safetensors"
+
+
+def plain_config(config: PretrainedConfig) -> dict[str, Any]:
+    """A Hugging Face config as plain JSON values, without traces of where and with what it was saved."""
+    raw = json.loads(config.to_json_string(use_diff=True))
+    for noise in (
+        "transformers_version",
+        "_name_or_path",
+        "architectures",
+        "dtype",
+        "torch_dtype",
+        "is_causal",
+    ):
+        raw.pop(noise, None)
+    return {"model_type": config.model_type, "vocab_size": config.vocab_size, **raw}
+
+
+def save(model: nn.Module, config: DenoiserConfig, directory: str | Path) -> None:
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    save_model(model, str(directory / WEIGHTS), metadata={"format": "pt"})
+    (directory / CONFIG).write_text(json.dumps(config.to_dict(), indent=2, sort_keys=True) + "\n")
+
+
+def load_config(directory: str | Path) -> DenoiserConfig:
+    path = Path(directory) / CONFIG
+    if not path.is_file():
+        hint = ""
+        if (path.parent / "config.json").is_file():
+            hint = " (it holds a Hugging Face model: make a denoiser of it with SimplexDenoiser.from_backbone)"
+        raise ValueError(f"no denoiser at '{directory}': {CONFIG} is missing{hint}")
+    try:
+        raw = json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise ValueError(f"'{path}' is not valid JSON ({error}): the model directory is damaged") from error
+    return DenoiserConfig.from_dict(raw)
+
+
+def load_weights(model: nn.Module, directory: str | Path) -> None:
+    """Fills `model` from the directory; a missing, truncated or foreign file is one clear sentence."""
+    path = Path(directory) / WEIGHTS
+    if not path.is_file():
+        raise ValueError(f"no weights at '{directory}': {WEIGHTS} is missing")
+    try:
+        state = load_file(str(path))
+    except SafetensorError as error:
+        raise ValueError(f"'{path}' cannot be read ({error}): the file is truncated or damaged") from error
+    load_state(model, state, str(path))
+
+
+def load_state(model: nn.Module, state: dict[str, torch.Tensor], source: str) -> None:
+    """`load_state_dict` that knows tied weights and reports what does not fit in one sentence."""
+    try:
+        missing, unexpected = model.load_state_dict(state, strict=False)
+    except RuntimeError as error:
+        raise ValueError(f"the weights of '{source}' do not fit this config: {error}") from error
+    tied = _tied_names(model)
+    missing = [name for name in missing if not (tied.get(name, set()) & state.keys())]
+    if missing or unexpected:
+        raise ValueError(
+            f"the weights of '{source}' do not fit this config: "
+            f"missing {missing[:3] or 'none'}, unexpected {list(unexpected)[:3] or 'none'}"
+        )
+
+
+def _tied_names(model: nn.Module) -> dict[str, set[str]]:
+    """For every parameter name, the names that share its storage."""
+    groups: dict[int, set[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        groups.setdefault(id(parameter), set()).add(name)
+    return {name: group for group in groups.values() for name in group}

@@ -1,0 +1,53 @@
+"""Everything that must be known about a denoiser to sample from it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from tta_diffusion.registry import closest
+from tta_diffusion.schedule import get_schedule
+
+TIME_CONDITIONING = ("global", "token")
+
+
+@dataclass(frozen=True)
+class DenoiserConfig:
+    """Written as `denoiser.json` beside the weights."""
+
+    backbone: dict[str, Any]  # the Hugging Face config of the backbone, `model_type` included
+    length: int  # the longest sequence it was trained on
+    schedule: str = "cosine"
+    scale: float = 5.0  # K of the simplex
+    self_conditioning: str = "mean"
+    # The time told to the denoiser: the global one for every token, or the allocated time of each token. A model
+    # trained with one time for a sequence should be told the global one.
+    time_conditioning: str = "global"
+    tied_input: bool = True  # soft tokens use the backbone's own embedding table
+    shift_predictions: bool = False  # position i is predicted by the hidden state of i - 1 (decoder backbones)
+    trained_steps: int | None = None  # T of the training grid u = k / T; None: continuous time
+    sampling: dict[str, Any] = field(default_factory=dict)  # recommended settings, used where a call gives none
+
+    def __post_init__(self) -> None:
+        get_schedule(self.schedule)
+        if self.time_conditioning not in TIME_CONDITIONING:
+            raise ValueError(
+                f"time_conditioning must be one of {', '.join(TIME_CONDITIONING)}, got '{self.time_conditioning}'"
+            )
+        if self.length < 1:
+            raise ValueError(f"length must be at least 1, got {self.length}")
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.backbone["vocab_size"])
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, raw: dict[str, Any]) -> DenoiserConfig:
+        known = [f.name for f in fields(cls)]
+        for name in raw:
+            if name not in known:
+                raise ValueError(f"Unknown key '{name}' in the denoiser config.{closest(name, known)}")
+        return cls(**raw)

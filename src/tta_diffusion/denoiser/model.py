@@ -1,0 +1,96 @@
+"""The simplex denoiser: noisy soft tokens and their times in, logits over clean tokens out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tta_diffusion.denoiser import checkpoint
+from tta_diffusion.denoiser.backbone import Backbone
+from tta_diffusion.denoiser.config import DenoiserConfig
+from tta_diffusion.denoiser.self_conditioning import PROJECTED, SELF_CONDITIONING
+from tta_diffusion.soft_tokens import SoftTokens
+
+
+class SimplexDenoiser(nn.Module):
+    """logits = head(backbone(embed(p_noisy, p_previous) + W_time u + b_time)), clean tokens where pinned."""
+
+    def __init__(self, config: DenoiserConfig, backbone: Backbone | None = None) -> None:
+        super().__init__()
+        self.backbone = backbone or Backbone.from_config(config.backbone)
+        if config.length > self.backbone.max_length:
+            raise ValueError(f"length {config.length} is beyond the backbone's {self.backbone.max_length} positions")
+        self.mix = SELF_CONDITIONING.get(config.self_conditioning)
+        self.config = config
+        width = self.backbone.table.embedding_dim
+        self.time = nn.Linear(1, width)
+        nn.init.normal_(self.time.weight, std=0.02)
+        nn.init.zeros_(self.time.bias)
+        self.soft_table = None if config.tied_input else nn.Parameter(self.backbone.table.weight.detach().clone())
+        self.project = nn.Linear(2 * width, width, bias=False) if config.self_conditioning in PROJECTED else None
+
+    @property
+    def table(self) -> Tensor:
+        """(V, H): what soft tokens are embedded with."""
+        return self.backbone.table.weight if self.soft_table is None else self.soft_table
+
+    @property
+    def device(self) -> torch.device:
+        return self.time.weight.device
+
+    def forward(
+        self,
+        noisy: SoftTokens,
+        times: Tensor,
+        ids: Tensor,
+        pinned: Tensor,
+        previous: SoftTokens | None = None,
+    ) -> Tensor:
+        """Logits (B, L, V).
+
+        Args:
+            noisy: the corrupted tokens.
+            times: (B, L) the times told to the model, in [0, 1].
+            ids: (B, L) the clean tokens, read at pinned positions only.
+            pinned: (B, L) True where the token is given: its clean embedding goes in, without noise or time.
+            previous: the last prediction, for self-conditioning.
+        """
+        table = self.table
+        embeds = self.mix(noisy, previous, table, self.project)
+        embeds = embeds + self.time(times[..., None].to(table.dtype))
+        embeds = torch.where(pinned[..., None], self.backbone.table(ids), embeds)
+        return self.predict(embeds)
+
+    def predict(self, embeds: Tensor) -> Tensor:
+        """Logits (B, L, V) from input embeddings (B, L, H)."""
+        hidden = self.backbone.encode(embeds)
+        if self.config.shift_predictions:
+            hidden = torch.cat([hidden[:, :1], hidden[:, :-1]], 1)
+        return self.backbone.head(hidden)
+
+    @classmethod
+    def from_backbone(cls, name_or_dir: str | Path, length: int, **settings: Any) -> SimplexDenoiser:
+        """A denoiser that starts from a pretrained masked or causal language model."""
+        backbone = Backbone.from_pretrained(name_or_dir)
+        settings.setdefault("shift_predictions", backbone.family.causal)
+        config = DenoiserConfig(backbone=checkpoint.plain_config(backbone.config), length=length, **settings)
+        return cls(config, backbone)
+
+    def with_config(self, **changes: Any) -> SimplexDenoiser:
+        """Changes settings that own no weights (time_conditioning, trained_steps, sampling, length)."""
+        self.config = replace(self.config, **changes)
+        return self
+
+    def save_pretrained(self, directory: str | Path) -> None:
+        checkpoint.save(self, self.config, directory)
+
+    @classmethod
+    def from_pretrained(cls, directory: str | Path, device: torch.device | str = "cpu") -> SimplexDenoiser:
+        config = checkpoint.load_config(directory)
+        model = cls(config)
+        checkpoint.load_weights(model, directory)
+        return model.to(device).eval()

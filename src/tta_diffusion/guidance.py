@@ -1,0 +1,135 @@
+"""Classifier guidance on the denoiser's logits.
+
+    logits <- logits + lambda * d/d logits  sum_j w_j score_j(softmax(logits)),   `iterations` times a step.
+
+All objectives share one backward pass. Its by-product is the importance g_i of every token: the norm of the gradient
+at the last iteration, taken on the classifiers' input embeddings (the paper's choice) or on the logits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tta_diffusion.canvas import Canvas
+from tta_diffusion.control.objective import Objective, SoftText
+from tta_diffusion.registry import Registry
+
+StrengthSchedule = Callable[[float], float]
+STRENGTHS: Registry[StrengthSchedule] = Registry("strength schedule")
+STRENGTHS.register("constant")(lambda u: 1.0)
+STRENGTHS.register("falling")(lambda u: u)
+STRENGTHS.register("rising")(lambda u: 1 - u)
+STRENGTHS.register("cosine")(lambda u: 0.5 * (1 - math.cos(math.pi * u)))  # 1 at u = 1, 0 at u = 0
+IMPORTANCE = ("embeddings", "logits")
+
+
+@dataclass(frozen=True)
+class GuidanceConfig:
+    """How hard, how often and when to push."""
+
+    strength: float = 2000.0  # lambda
+    iterations: int = 3
+    start: float = 1.0  # the window of times u in which guidance acts: stop <= u <= start
+    stop: float = 0.0
+    schedule: str = "constant"
+    importance: str = "embeddings"
+
+    def __post_init__(self) -> None:
+        STRENGTHS.get(self.schedule)
+        if not math.isfinite(self.strength) or self.strength < 0:
+            raise ValueError(f"strength must be a finite number, at least 0, got {self.strength}")
+        if self.iterations < 1:
+            raise ValueError(f"iterations must be at least 1, got {self.iterations}")
+        if not 0 <= self.stop <= self.start <= 1:
+            raise ValueError(f"the guidance window needs 0 <= stop <= start <= 1, got {self.stop} to {self.start}")
+        if self.importance not in IMPORTANCE:
+            raise ValueError(f"importance must be one of {', '.join(IMPORTANCE)}, got '{self.importance}'")
+
+    def active(self, u: float) -> bool:
+        return self.stop <= u <= self.start
+
+
+@dataclass(frozen=True)
+class Guided:
+    """What guidance returns."""
+
+    logits: Tensor  # (B, L, V)
+    importance: Tensor | None = None  # (B, L); None where guidance did not act
+
+
+@dataclass(frozen=True)
+class Guidance:
+    """Weighted objectives and how to follow them."""
+
+    objectives: list[tuple[Objective, float]]
+    config: GuidanceConfig = GuidanceConfig()
+
+    def prepare(self, canvas: Canvas) -> Canvas:
+        """Lets every objective pin its tokens, in their order (a length comes first: see `control.parse`)."""
+        for objective, _ in self.objectives:
+            canvas = objective.prepare(canvas)
+        return canvas
+
+    def __call__(self, logits: Tensor, canvas: Canvas, u: float) -> Guided:
+        """Guided logits and importance at global time u; unchanged outside the window."""
+        if not self.config.active(u):
+            return Guided(logits)
+        strength = self.config.strength * STRENGTHS.get(self.config.schedule)(u)
+        importance = None
+        for iteration in range(self.config.iterations):
+            last = iteration == self.config.iterations - 1
+            gradient, norms = self._gradient(logits, canvas, u, with_importance=last)
+            if gradient is None:
+                return Guided(logits)
+            logits, importance = logits + strength * gradient, norms
+        return Guided(logits, importance)
+
+    def _gradient(
+        self, logits: Tensor, canvas: Canvas, u: float, with_importance: bool
+    ) -> tuple[Tensor | None, Tensor | None]:
+        with torch.enable_grad():
+            leaf = logits.detach().float().requires_grad_(True)
+            text = SoftText(leaf, canvas, u)
+            total = self._total_score(text)
+            if total is None:
+                return None, None
+            watched = text.embeddings if with_importance and self.config.importance == "embeddings" else []
+            gradient, *on_embeddings = torch.autograd.grad(total, [leaf, *watched])
+        if not bool(torch.isfinite(gradient).all()):
+            raise ValueError(
+                f"the guidance gradient is not finite at u = {u:.3f}: check the classifier's weights, or lower the "
+                "guidance strength"
+            )
+        norms = None
+        if with_importance:
+            parts = on_embeddings or [gradient]
+            norms = torch.stack([part.float().norm(dim=-1) for part in parts]).sum(0)
+        return gradient.to(logits.dtype), norms
+
+    def _total_score(self, text: SoftText) -> Tensor | None:
+        total: Tensor | None = None
+        for objective, weight in self.objectives:
+            judgement = objective.judge(text)
+            if judgement is None:
+                continue
+            if not bool(torch.isfinite(judgement.score).all()):
+                raise ValueError(
+                    f"the objective '{objective.name}' returned a score that is not a number at u = {text.u:.3f}: "
+                    "check the classifier's weights, or lower the guidance strength"
+                )
+            score = weight * judgement.score.sum()
+            total = score if total is None else total + score
+        return total
+
+    @torch.no_grad()
+    def probabilities(self, ids: Tensor, canvas: Canvas, vocab_size: int, u: float) -> dict[str, Tensor]:
+        """p(y | text) (B,) of every judging objective on hard tokens (B, L), for traces."""
+        hard = torch.full((*ids.shape, vocab_size), -1e4, device=ids.device).scatter_(-1, ids[..., None], 1e4)
+        text = SoftText(hard, canvas, u)
+        judged = {objective.name: objective.judge(text) for objective, _ in self.objectives}
+        return {name: j.log_prob.exp() for name, j in judged.items() if j is not None}

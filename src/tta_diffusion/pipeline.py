@@ -1,0 +1,360 @@
+"""Prompt in, text out: `TTAPipeline.from_pretrained(directory)("The pizza", control="sentiment=negative")`."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from tta_diffusion.allocation import Allocation, parse_allocation
+from tta_diffusion.canvas import Canvas, SpecialTokens
+from tta_diffusion.control.parse import ControlLibrary, Controls, parse_controls
+from tta_diffusion.denoiser.model import SimplexDenoiser
+from tta_diffusion.guidance import Guidance, GuidanceConfig
+from tta_diffusion.process.simplex import SimplexProcess, SimplexState
+from tta_diffusion.projection import ProjectionConfig
+from tta_diffusion.randomness import Randomness
+from tta_diffusion.registry import closest
+from tta_diffusion.sampler import Sampler, SamplerConfig, StepCallback, StepInfo
+from tta_diffusion.trace import Trace, describe_tokens
+
+CONTROLS = "controls"
+
+
+@dataclass(frozen=True)
+class GenerationConfig:
+    """Every setting of a call, flat, so that a YAML file or keyword arguments can name it."""
+
+    steps: int = 50
+    allocation: str | Allocation = "adaptive:0.6"
+    strength: float = 2000.0
+    iterations: int = 3
+    guidance_start: float = 1.0
+    guidance_stop: float = 0.0
+    strength_schedule: str = "constant"
+    importance: str = "embeddings"
+    top_p: float = 0.9
+    top_k: int = 0
+    temperature: float = 1.0
+    grid: str | Tensor = "uniform"
+    engine: str = "sparse"
+    step_rule: str = "ddpm"
+    time_conditioning: str | None = None  # None: what the model was trained for
+    max_length: int | None = None  # tokens on the sheet; None: what the model was trained for
+    snap: bool = False
+    early_exit: bool = True
+    batch_size: int = 32
+
+    def override(self, settings: dict[str, Any]) -> GenerationConfig:
+        """A copy with some settings changed; an unknown one is an error that names the nearest known one."""
+        known = [f.name for f in fields(self)]
+        for name in settings:
+            if name not in known:
+                raise ValueError(f"Unknown setting '{name}'.{closest(name, known)}")
+        return replace(self, **settings)
+
+
+@dataclass(frozen=True)
+class TTAOutput:
+    """Texts in the order of the prompts, `num_samples` of each in a row."""
+
+    texts: list[str]
+    sequences: Tensor  # (N, L) token ids
+    prompts: list[str]
+    seeds: list[int]
+    steps: list[int]  # denoiser evaluations, fewer than asked for after an early exit
+    settings: GenerationConfig
+    traces: list[Trace] | None = None
+
+
+@dataclass
+class TTAPipeline:
+    """A denoiser, its tokenizer and its controls."""
+
+    denoiser: SimplexDenoiser
+    tokenizer: PreTrainedTokenizerBase
+    library: ControlLibrary = field(init=False)
+    controls_directory: Path | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.tokenizer) > self.denoiser.config.vocab_size:
+            raise ValueError(
+                f"the tokenizer has {len(self.tokenizer)} tokens, the denoiser {self.denoiser.config.vocab_size}: "
+                "they do not belong together"
+            )
+        self.library = ControlLibrary(self.tokenizer, self.controls_directory)
+        self.special = special_tokens(self.tokenizer)
+        self.defaults = GenerationConfig().override(self.denoiser.config.sampling)
+
+    @classmethod
+    def from_pretrained(
+        cls, directory: str | Path, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+    ) -> TTAPipeline:
+        """A model directory (or the hub name of one): denoiser, tokenizer and `controls/`."""
+        path = _resolve(directory)
+        denoiser = SimplexDenoiser.from_pretrained(path, device)
+        if dtype is not None:
+            denoiser = denoiser.to(dtype)
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(path)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"no tokenizer in '{directory}': {str(error).splitlines()[0]}") from error
+        return cls(denoiser, tokenizer, path / CONTROLS)
+
+    def save_pretrained(self, directory: str | Path) -> None:
+        """Denoiser and tokenizer; classifiers are copied in by hand under `controls/<name>/`."""
+        self.denoiser.save_pretrained(directory)
+        self.tokenizer.save_pretrained(directory)
+
+    def to(self, device: torch.device | str) -> TTAPipeline:
+        self.denoiser.to(device)
+        return self
+
+    def __call__(
+        self,
+        prompt: str | Sequence[str] = "",
+        control: Controls = None,
+        num_samples: int = 1,
+        seed: int | None = None,
+        generator: torch.Generator | None = None,
+        return_trace: bool = False,
+        callback_on_step_end: Callable[[TTAPipeline, int, float, StepInfo], None] | None = None,
+        streamer: Any = None,
+        **settings: Any,
+    ) -> TTAOutput:
+        """Writes `num_samples` continuations of every prompt.
+
+        Args:
+            prompt: one text or several; an empty one starts from nothing.
+            control: `name=value` strings or objectives, one or several (see `control.parse`).
+            num_samples: texts for each prompt.
+            seed: the texts of a prompt have the seeds seed, seed + 1, ...; a text depends on its prompt, its seed
+                and the settings alone. None draws one from `generator`, or anew.
+            return_trace: record the trajectories.
+            callback_on_step_end: called as (pipeline, step, u, info) after each step.
+            streamer: an object with `put_draft`, `put` and `end`, such as transformers' TextDiffusionStreamer;
+                for a single text.
+            settings: any field of `GenerationConfig`, over the model's own defaults.
+        """
+        prompts = [prompt] if isinstance(prompt, str) else list(prompt)
+        if not prompts:
+            raise ValueError("no prompt: give one text, or an empty one to start from nothing")
+        if num_samples < 1:
+            raise ValueError(f"num_samples must be at least 1, got {num_samples}")
+        sampler, config = self._sampler(control, settings)
+        canvas = self._canvas(prompts, config)
+        if sampler.guidance:
+            canvas = sampler.guidance.prepare(canvas)
+        first = draw_seed(generator) if seed is None else seed
+        jobs = [(text, first + i) for text in prompts for i in range(num_samples)]
+        callback = self._callback(callback_on_step_end, streamer, len(jobs))
+        output = self._run(sampler, canvas.repeat(num_samples), jobs, config, callback, return_trace)
+        if streamer is not None:
+            streamer.put(output.sequences[0])
+            streamer.end()
+        return output
+
+    def rewrite(
+        self,
+        text: str,
+        time: float | Sequence[float],
+        control: Controls = None,
+        num_samples: int = 1,
+        seed: int | None = None,
+        return_trace: bool = False,
+        callback_on_step_end: Callable[[TTAPipeline, int, float, StepInfo], None] | None = None,
+        **settings: Any,
+    ) -> TTAOutput:
+        """Goes on from a given text: token i is put at time u_i and may change the more, the larger it is.
+
+        Args:
+            text: what to rewrite.
+            time: one time in (0, 1] for all tokens, or one for each token of the text; 0 keeps a token for good.
+        """
+        sampler, config = self._sampler(control, settings)
+        canvas = self._canvas([""], config)
+        tokens = self.library.tokenise(text)
+        offset = int(canvas.pinned[0].sum())
+        times = [float(time)] * len(tokens) if isinstance(time, int | float) else [float(t) for t in time]
+        if len(times) != len(tokens):
+            raise ValueError(f"{len(times)} times for a text of {len(tokens)} tokens: give one for each token")
+        if not times or min(times) < 0 or not 0 < max(times) <= 1:
+            raise ValueError("the times of a rewriting must lie in [0, 1], and one at least above 0")
+        if offset + len(tokens) > canvas.ids.shape[1]:
+            raise ValueError(f"the text has {len(tokens)} tokens, the model writes at most {canvas.ids.shape[1]}")
+        start_times = torch.full(canvas.ids.shape, max(times), dtype=torch.float64)
+        draft = canvas.ids.clone()
+        draft[0, offset:] = self.special.pad
+        for i, (token, u) in enumerate(zip(tokens, times, strict=True), start=offset):
+            draft[0, i], start_times[0, i] = token, u
+            if u == 0:
+                canvas = canvas.pin(0, i, [token])
+        if offset + len(tokens) < draft.shape[1]:
+            draft[0, offset + len(tokens)] = self.special.end
+        if sampler.guidance:
+            canvas = sampler.guidance.prepare(canvas)
+        first = draw_seed(None) if seed is None else seed
+        jobs = [(text, first + i) for i in range(num_samples)]
+        start = SimplexState(draft.repeat(num_samples, 1), start_times.repeat(num_samples, 1))
+        callback = self._callback(callback_on_step_end, None, len(jobs))
+        return self._run(sampler, canvas.repeat(num_samples), jobs, config, callback, return_trace, start)
+
+    def _sampler(self, control: Controls, settings: dict[str, Any]) -> tuple[Sampler, GenerationConfig]:
+        config = self.defaults.override(settings)
+        objectives = parse_controls(control, self.library)
+        for objective, _ in objectives:
+            if isinstance(model := getattr(objective, "model", None), torch.nn.Module):
+                model.to(self.denoiser.device)
+        guidance = Guidance(
+            objectives,
+            GuidanceConfig(
+                config.strength,
+                config.iterations,
+                config.guidance_start,
+                config.guidance_stop,
+                config.strength_schedule,
+                config.importance,
+            ),
+        )
+        own = self.denoiser.config
+        sampler = Sampler(
+            self.denoiser,
+            SimplexProcess(own.vocab_size, own.scale, own.schedule, config.engine, config.step_rule),
+            SamplerConfig(
+                config.steps,
+                config.grid,
+                ProjectionConfig(config.top_p, config.top_k, config.temperature),
+                config.time_conditioning or own.time_conditioning,
+                config.snap,
+                config.early_exit,
+            ),
+            parse_allocation(config.allocation),
+            guidance if objectives else None,
+        )
+        if config.steps < 1:
+            raise ValueError(f"steps must be at least 1, got {config.steps}")
+        return sampler, config
+
+    def _canvas(self, prompts: list[str], config: GenerationConfig) -> Canvas:
+        length = config.max_length or self.denoiser.config.length
+        if not 1 <= length <= self.denoiser.backbone.max_length:
+            raise ValueError(f"max_length must be between 1 and {self.denoiser.backbone.max_length}, got {length}")
+        canvas = Canvas.blank(len(prompts), length, self.special)
+        lead = [] if self.special.start is None else [self.special.start]
+        for row, text in enumerate(prompts):
+            tokens = lead + self.library.tokenise(text)
+            if len(tokens) >= length:
+                raise ValueError(
+                    f"the prompt has {len(tokens) - len(lead)} tokens, but the model writes at most "
+                    f"{length - len(lead)} tokens, prompt included: shorten it"
+                )
+            canvas = canvas.pin(row, 0, tokens)
+        return canvas
+
+    def _callback(
+        self, user: Callable[[TTAPipeline, int, float, StepInfo], None] | None, streamer: Any, texts: int
+    ) -> StepCallback | None:
+        if streamer is not None and texts > 1:
+            raise ValueError(f"a streamer shows one text, but {texts} were asked for")
+        if user is None and streamer is None:
+            return None
+
+        def call(info: StepInfo) -> None:
+            if user is not None:
+                user(self, info.step, info.u, info)
+            if streamer is not None:
+                streamer.put_draft(info.ids)
+
+        return call
+
+    def _run(
+        self,
+        sampler: Sampler,
+        canvas: Canvas,
+        jobs: list[tuple[str, int]],
+        config: GenerationConfig,
+        callback: StepCallback | None,
+        trace: bool,
+        start: SimplexState | None = None,
+    ) -> TTAOutput:
+        device = self.denoiser.device
+        sequences, steps, traces = [], [], []
+        for low in range(0, len(jobs), config.batch_size):
+            high = min(low + config.batch_size, len(jobs))
+            seeds = [sequence_seed(text, seed) for text, seed in jobs[low:high]]
+            begin = None
+            if start is not None:
+                begin = SimplexState(start.ids[low:high].to(device), start.times[low:high].to(device))
+            output = sampler.sample(
+                canvas.rows(low, high).to(device),
+                Randomness.from_seeds(seeds, device),
+                begin,
+                callback,
+                trace,
+            )
+            sequences.append(output.ids.cpu())
+            steps += [output.steps] * (high - low)
+            traces += output.traces or []
+        ids = torch.cat(sequences)
+        texts = [self.decode(row) for row in ids]
+        for one, text, (prompt, seed) in zip(traces, texts, jobs, strict=False):
+            one.text, one.prompt, one.seed = text, prompt, seed
+            one.settings = {"steps": config.steps, "allocation": str(sampler.allocation)}
+        describe_tokens(traces, lambda i: str(self.tokenizer.decode([i])))
+        prompts, seeds = [text for text, _ in jobs], [seed for _, seed in jobs]
+        return TTAOutput(texts, ids, prompts, seeds, steps, config, traces if trace else None)
+
+    def decode(self, ids: Tensor) -> str:
+        """The text up to its end token."""
+        row = ids.tolist()
+        skip = 0 if self.special.start is None else 1
+        stop = next(
+            (i for i, t in enumerate(row) if i >= skip and t in (self.special.end, self.special.pad)),
+            len(row),
+        )
+        return str(self.tokenizer.decode(row[skip:stop], skip_special_tokens=True))
+
+
+def special_tokens(tokenizer: PreTrainedTokenizerBase) -> SpecialTokens:
+    """The ids that steer the writing, from any Hugging Face tokenizer (`[CLS]` and `[SEP]` where it has those)."""
+    end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.sep_token_id
+    start = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.cls_token_id
+    if end is None:
+        raise ValueError("the tokenizer has neither an end token nor a separator: a text could not end")
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else end
+    banned = tuple(sorted({i for i in tokenizer.all_special_ids if i not in (pad, end)}))
+    return SpecialTokens(pad, end, start if start != end else None, banned)
+
+
+def sequence_seed(prompt: str, seed: int) -> int:
+    """63 bits of a hash of both, so that two prompts with one seed do not share their noise."""
+    return int.from_bytes(hashlib.sha256(f"{seed}\0{prompt}".encode()).digest()[:8], "big") >> 1
+
+
+def draw_seed(generator: torch.Generator | None) -> int:
+    """A seed that nobody gave."""
+    return secrets.randbits(31) if generator is None else int(torch.randint(2**31, (), generator=generator))
+
+
+def _resolve(directory: str | Path) -> Path:
+    """A local directory as it is, a hub name downloaded (configs, tokenizers and safetensors only)."""
+    if Path(directory).is_dir():
+        return Path(directory)
+    name = str(directory)
+    if name.count("/") != 1 or name.startswith((".", "/", "~")):
+        raise ValueError(f"no model at '{directory}': the directory does not exist")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=["*.json", "*.txt", "*.safetensors"]))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise ValueError(f"'{name}' is no local directory, and the hub did not give it: {first}") from error

@@ -1,0 +1,76 @@
+"""Projection of logits to tokens: temperature, top-k, top-p, and an inverse-CDF draw in float32.
+
+The uniform numbers come from outside, one for each position, so the same draw can be repeated on other logits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+# Most nuclei are far smaller than the vocabulary: look at this many tokens first, sort all only where too few.
+_FIRST_LOOK = 128
+
+
+@dataclass(frozen=True)
+class ProjectionConfig:
+    """top_p = 1 and top_k = 0 keep the whole distribution; temperature = 0 takes the likeliest token."""
+
+    top_p: float = 0.9
+    top_k: int = 0
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must be in (0, 1], got {self.top_p}")
+        if self.top_k < 0:
+            raise ValueError(f"top_k must be at least 0 (0: off), got {self.top_k}")
+        if not self.temperature >= 0:
+            raise ValueError(f"temperature must be at least 0, got {self.temperature}")
+
+
+def project(logits: Tensor, uniform: Tensor, config: ProjectionConfig) -> Tensor:
+    """Token ids (B, L) drawn from logits (B, L, V) with uniform numbers (B, L) in (0, 1)."""
+    if config.temperature == 0:
+        return logits.argmax(-1)
+    scores = logits.float() / config.temperature
+    vocab_size = scores.shape[-1]
+    look = min(config.top_k or (_FIRST_LOOK if config.top_p < 1 else vocab_size), vocab_size)
+    flat, draws = scores.flatten(0, 1), uniform.flatten()
+    total = flat.logsumexp(-1, keepdim=True)
+    top = flat.topk(look, dim=-1)
+    probs = (top.values - total).exp()
+    if config.top_k:
+        probs = probs / probs.sum(-1, keepdim=True)
+        return _draw(probs, top.indices, draws, config.top_p).view(uniform.shape)
+    ids = _draw(probs, top.indices, draws, config.top_p)
+    short = (probs.sum(-1) < config.top_p).nonzero().flatten() if look < vocab_size else draws[:0].long()
+    if len(short):
+        order = flat[short].sort(dim=-1, descending=True)
+        ids[short] = _draw((order.values - total[short]).exp(), order.indices, draws[short], config.top_p)
+    return ids.view(uniform.shape)
+
+
+def _draw(probs: Tensor, tokens: Tensor, uniform: Tensor, top_p: float) -> Tensor:
+    """One token a row from falling probabilities (R, k): the smallest head with mass top_p, renormalised."""
+    mass = probs.cumsum(-1)
+    head = mass - probs < top_p  # the first token always
+    mass = torch.where(head, mass, 0.0)
+    target = uniform[:, None] * mass.amax(-1, keepdim=True).double()
+    chosen = ((mass < target) & head).sum(-1, keepdim=True)
+    last = head.sum(-1, keepdim=True) - 1
+    return tokens.gather(-1, torch.minimum(chosen, last)).squeeze(-1)
+
+
+def chosen_probability(logits: Tensor, ids: Tensor) -> Tensor:
+    """(B, L) the probability that softmax(logits) gives to ids."""
+    picked = logits.gather(-1, ids[..., None]).squeeze(-1)
+    return (picked.float() - logits.float().logsumexp(-1)).exp()
+
+
+def negative_entropy(logits: Tensor) -> Tensor:
+    """(B, L) sum_v p log p, at most 0; larger where the prediction is surer."""
+    log_p = logits.float().log_softmax(-1)
+    return (log_p.exp() * log_p.clamp_min(torch.finfo(torch.float32).min)).sum(-1)

@@ -1,0 +1,214 @@
+"""The sampling loop: denoise, guide, project, allocate, re-noise.
+
+for u in grid:   logits = denoiser(noisy tokens, times)       what the clean text may be
+                 logits, g = guidance(logits)                 pushed towards the attribute
+                 ids = project(logits)                        tokens
+                 u_i = allocation(u, g)                       how much each may change
+                 state = process.step(ids, u_i - du)          fresh noise at one grid step below u_i
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from tta_diffusion.allocation import Allocation
+from tta_diffusion.canvas import Canvas
+from tta_diffusion.denoiser.model import SimplexDenoiser
+from tta_diffusion.grid import check_grid, make_grid
+from tta_diffusion.guidance import Guidance, Guided
+from tta_diffusion.process.simplex import SimplexProcess, SimplexState
+from tta_diffusion.projection import ProjectionConfig, chosen_probability, negative_entropy, project
+from tta_diffusion.randomness import ALLOCATION, PROJECTION, Randomness
+from tta_diffusion.schedule import get_schedule, time_at
+from tta_diffusion.soft_tokens import DenseTokens, SoftTokens, sparsify
+from tta_diffusion.theory.duality import alpha_bar_for_keep
+from tta_diffusion.trace import Trace, TraceRecorder, relative
+
+# A settled token: its noise cannot hide it, and its prediction leaves no alternative.
+_READABLE = 1 - 1e-6
+_CERTAIN = 0.999
+_PREVIOUS_K = 128  # tokens of the last prediction kept for self-conditioning by the sparse engine
+
+
+@dataclass(frozen=True)
+class SamplerConfig:
+    """The trajectory: how many steps at which times, and how tokens are drawn."""
+
+    steps: int = 50
+    grid: str | Tensor = "uniform"
+    projection: ProjectionConfig = field(default_factory=ProjectionConfig)
+    time_conditioning: str = "global"
+    snap: bool = False  # round u_i down to the grid, as integer timesteps do
+    early_exit: bool = True
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """What a callback sees after each step."""
+
+    step: int
+    steps: int
+    u: float
+    ids: Tensor  # (B, L) the draft
+    times: Tensor  # (B, L) u_i
+    importance: Tensor | None  # (B, L)
+    pinned: Tensor  # (B, L)
+
+
+@dataclass(frozen=True)
+class SampleOutput:
+    ids: Tensor  # (B, L)
+    steps: int  # evaluations of the denoiser
+    traces: list[Trace] | None = None
+
+
+@lru_cache
+def readable_time(schedule: str, vocab_size: int) -> float:
+    """The largest time at which the argmax of a noisy token is the token, but once in a million."""
+    level = alpha_bar_for_keep(torch.tensor(_READABLE, dtype=torch.float64), vocab_size)
+    return float(time_at(get_schedule(schedule), level))
+
+
+StepCallback = Callable[[StepInfo], None]
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """One denoiser, one process, one way to guide and to allocate."""
+
+    denoiser: SimplexDenoiser
+    process: SimplexProcess
+    config: SamplerConfig = SamplerConfig()
+    allocation: Allocation = Allocation()
+    guidance: Guidance | None = None
+
+    @torch.no_grad()
+    def sample(
+        self,
+        canvas: Canvas,
+        randomness: Randomness,
+        start: SimplexState | None = None,
+        callback: StepCallback | None = None,
+        trace: bool = False,
+    ) -> SampleOutput:
+        """Writes the free positions of a canvas.
+
+        Args:
+            canvas: given tokens and where the text may end.
+            randomness: one seed for each row.
+            start: tokens at given times to go on from (rewriting); None starts from pure noise.
+            callback: called after each step.
+            trace: record the trajectory.
+        """
+        state = start or self.process.prior(canvas.ids)
+        state = replace(state, times=state.times.masked_fill(canvas.pinned, 0.0))
+        grid = self._grid(float(state.times.max()) if start else 1.0)
+        recorder = TraceRecorder() if trace else None
+        previous: SoftTokens | None = None
+        times, ids = state.times, state.ids
+        for step, u in enumerate(grid.tolist()):
+            state, noisy = self.process.observe(state, randomness, step)
+            logits = self._predict(noisy, state, u, canvas, previous)
+            guided = self.guidance(logits, canvas, u) if self.guidance else Guided(logits)
+            uniform = randomness.uniform(step, PROJECTION, canvas.ids.shape[1], 1).squeeze(-1)
+            before, ids = ids, self._project(guided.logits, uniform, canvas)
+            times = self._allocate(u, guided, ids, canvas, times, randomness, step)
+            if recorder:
+                self._record(recorder, u, logits, guided, ids, uniform, times, canvas)
+            if callback:
+                callback(StepInfo(step, len(grid), u, ids, times, guided.importance, canvas.pinned))
+            if step == len(grid) - 1:
+                break
+            levels = (times - (u - float(grid[step + 1]))).clamp_min(0.0)
+            if self._settled(guided.logits, ids, before, levels, canvas):
+                break
+            state = self.process.step(state, ids, guided.logits, levels)
+            previous = self._remember(guided.logits)
+        return SampleOutput(ids, step + 1, recorder.traces(canvas.pinned) if recorder else None)
+
+    def _grid(self, start: float) -> Tensor:
+        if isinstance(self.config.grid, Tensor):
+            return check_grid(self.config.grid)
+        alpha_bar, vocab_size = self.process.alpha_bar, self.process.vocab_size
+        return make_grid(self.config.grid, self.config.steps, alpha_bar, vocab_size, start)
+
+    def _predict(
+        self, noisy: SoftTokens, state: SimplexState, u: float, canvas: Canvas, previous: SoftTokens | None
+    ) -> Tensor:
+        told = torch.full_like(state.times, u) if self.config.time_conditioning == "global" else state.times
+        logits = self.denoiser(noisy, told.float(), canvas.ids, canvas.pinned, previous)
+        return canvas.restrict(logits.float())
+
+    def _remember(self, logits: Tensor) -> SoftTokens:
+        """The guided prediction, as the next step's self-conditioning sees it."""
+        return DenseTokens(logits) if self.process.engine == "dense" else sparsify(logits, _PREVIOUS_K)
+
+    def _project(self, logits: Tensor, uniform: Tensor, canvas: Canvas) -> Tensor:
+        drawn = project(logits, uniform, self.config.projection)
+        return torch.where(canvas.pinned, canvas.ids, drawn)
+
+    def _allocate(
+        self,
+        u: float,
+        guided: Guided,
+        ids: Tensor,
+        canvas: Canvas,
+        before: Tensor,
+        randomness: Randomness,
+        step: int,
+    ) -> Tensor:
+        signal = None
+        if self.allocation.signal == "importance":
+            signal = guided.importance
+        elif self.allocation.signal == "confidence":
+            signal = chosen_probability(guided.logits, ids)
+        elif self.allocation.signal == "entropy":
+            signal = negative_entropy(guided.logits)
+        elif self.allocation.signal == "random":
+            signal = randomness.uniform(step, ALLOCATION, canvas.ids.shape[1], 1).squeeze(-1)
+        counted = canvas.free & canvas.inside_text(ids)
+        times = self.allocation.times(u, signal, canvas.free, counted, before, self.process.alpha_bar)
+        if self.config.snap:
+            times = (times * self.config.steps + 1e-9).floor() / self.config.steps
+        return times
+
+    def _settled(self, logits: Tensor, ids: Tensor, before: Tensor, levels: Tensor, canvas: Canvas) -> bool:
+        """True when no further step can change a token: all are readable, certain and as they were."""
+        if not (self.config.early_exit and self.allocation.falls and torch.equal(ids, before)):
+            return False
+        if bool((levels > readable_time(self.process.schedule, self.process.vocab_size)).any()):
+            return False
+        return bool((chosen_probability(logits, ids) >= _CERTAIN)[canvas.free].all())
+
+    def _record(
+        self,
+        recorder: TraceRecorder,
+        u: float,
+        logits: Tensor,
+        guided: Guided,
+        ids: Tensor,
+        uniform: Tensor,
+        times: Tensor,
+        canvas: Canvas,
+    ) -> None:
+        ids_before = self._project(logits, uniform, canvas)
+        probability: dict[str, dict[str, Tensor]] = {}
+        if self.guidance:
+            vocab_size = self.process.vocab_size
+            for when, draft in (("before", ids_before), ("after", ids)):
+                for name, p in self.guidance.probabilities(draft, canvas, vocab_size, u).items():
+                    probability.setdefault(name, {})[when] = p
+        recorder.record(
+            u,
+            probability,
+            ids=ids,
+            ids_before=ids_before,
+            times=times,
+            confidence=chosen_probability(guided.logits, ids),
+            importance=relative(guided.importance, ids),
+        )

@@ -1,0 +1,177 @@
+"""The record of a trajectory: what every token was, at what time, how important, at every step.
+
+Saved as JSON, one object a text. Arrays over (step, position) are quantised, delta-coded along the steps, deflated and
+written as base64, so that a trace of 1,000 steps and 64 tokens stays well under 300 KB:
+
+    {"format": "tta-trace", "version": 1, "text", "prompt", "seed", "settings", "tokens": {"id": "text", ...},
+     "u": [...], "pinned": [...], "probability": {"objective": {"before": [...], "after": [...]}},
+     "ids" | "ids_before" | "times" | "importance" | "confidence": {"shape", "dtype", "scale", "data"}}
+
+`ids_before` are the tokens that the same draw picks from the unguided logits, `ids` those from the guided ones.
+`times` are the u_i given to the tokens for the next step. `importance` is relative to its maximum in each step.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+FORMAT, VERSION = "tta-trace", 1
+
+
+@dataclass
+class Trace:
+    """The trajectory of one text of L tokens over S steps."""
+
+    u: np.ndarray  # (S,) global times
+    ids: np.ndarray  # (S, L) after guidance
+    ids_before: np.ndarray  # (S, L) before guidance
+    times: np.ndarray  # (S, L) u_i
+    confidence: np.ndarray  # (S, L) probability of the chosen token, after guidance
+    importance: np.ndarray  # (S, L) relative to the largest of the step; 0 where guidance did not act
+    pinned: np.ndarray  # (L,)
+    probability: dict[str, dict[str, list[float]]] = field(default_factory=dict)  # objective -> before, after
+    text: str = ""
+    prompt: str = ""
+    seed: int | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    tokens: dict[int, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "text": self.text,
+            "prompt": self.prompt,
+            "seed": self.seed,
+            "settings": self.settings,
+            "tokens": {str(i): t for i, t in self.tokens.items()},
+            "u": [round(float(x), 6) for x in self.u],
+            "pinned": self.pinned.astype(int).tolist(),
+            "probability": {
+                name: {when: [round(p, 4) for p in values] for when, values in both.items()}
+                for name, both in self.probability.items()
+            },
+            "ids": _pack(self.ids.astype(np.int32)),
+            "ids_before": _pack(self.ids_before.astype(np.int32)),
+            "times": _pack_unit(self.times),
+            "confidence": _pack_unit(self.confidence),
+            "importance": _pack_unit(self.importance),
+        }
+
+    @classmethod
+    def from_dict(cls, raw: dict[str, Any]) -> Trace:
+        if raw.get("format") != FORMAT:
+            raise ValueError("this is not a trace of tta-diffusion")
+        if raw.get("version") != VERSION:
+            raise ValueError(
+                f"the trace has version {raw.get('version')}, this program reads version {VERSION}: upgrade "
+                "tta-diffusion, or write the trace again"
+            )
+        arrays = {name: _unpack(raw[name]) for name in ("ids", "ids_before", "times", "confidence", "importance")}
+        return cls(
+            u=np.array(raw["u"]),
+            pinned=np.array(raw["pinned"], dtype=bool),
+            probability=raw["probability"],
+            text=raw["text"],
+            prompt=raw["prompt"],
+            seed=raw["seed"],
+            settings=raw["settings"],
+            tokens={int(i): t for i, t in raw["tokens"].items()},
+            **arrays,
+        )
+
+
+def save_traces(traces: list[Trace], path: str | Path) -> None:
+    Path(path).write_text(json.dumps([trace.to_dict() for trace in traces], separators=(",", ":")) + "\n")
+
+
+def load_traces(path: str | Path) -> list[Trace]:
+    try:
+        raw = json.loads(Path(path).read_text())
+    except (OSError, json.JSONDecodeError) as error:
+        raise ValueError(f"'{path}' is not a readable trace file: {error}") from error
+    return [Trace.from_dict(one) for one in (raw if isinstance(raw, list) else [raw])]
+
+
+def _pack(array: np.ndarray) -> dict[str, Any]:
+    """Differences along the steps, deflated: most tokens stay what they were."""
+    delta = np.diff(array, axis=0, prepend=np.zeros_like(array[:1]))
+    data = zlib.compress(np.ascontiguousarray(delta.T).tobytes(), level=9)
+    return {
+        "shape": list(array.shape),
+        "dtype": str(array.dtype),
+        "scale": 1,
+        "data": base64.b64encode(data).decode(),
+    }
+
+
+def _pack_unit(array: np.ndarray) -> dict[str, Any]:
+    """Values in [0, 1] to 8 bits; differences wrap around, which decoding undoes."""
+    return _pack(np.rint(np.clip(array, 0, 1) * 255).astype(np.uint8)) | {"scale": 255}
+
+
+def _unpack(packed: dict[str, Any]) -> np.ndarray:
+    steps, length = packed["shape"]
+    data = zlib.decompress(base64.b64decode(packed["data"]))
+    delta = np.frombuffer(data, dtype=packed["dtype"]).reshape(length, steps).T
+    array = np.cumsum(delta, axis=0, dtype=packed["dtype"])
+    return array / packed["scale"] if packed["scale"] != 1 else array
+
+
+class TraceRecorder:
+    """Collects steps of a batch; `traces()` cuts it into one trace a text."""
+
+    def __init__(self) -> None:
+        self._steps: list[dict[str, Any]] = []
+
+    def record(self, u: float, probability: dict[str, dict[str, Tensor]], **arrays: Tensor) -> None:
+        """arrays are (B, L); probability is objective -> before/after -> (B,)."""
+        self._steps.append({"u": u, "probability": probability} | {k: v.detach().cpu() for k, v in arrays.items()})
+
+    def traces(self, pinned: Tensor) -> list[Trace]:
+        names = ("ids", "ids_before", "times", "confidence", "importance")
+        stacked = {name: torch.stack([s[name] for s in self._steps]).numpy() for name in names}  # (S, B, L)
+        u = np.array([s["u"] for s in self._steps])
+        judged = self._steps[0]["probability"].keys()
+        return [
+            Trace(
+                u=u,
+                pinned=pinned[row].cpu().numpy(),
+                probability={
+                    name: {when: self._curve(name, when, row) for when in ("before", "after")} for name in judged
+                },
+                ids=stacked["ids"][:, row],
+                ids_before=stacked["ids_before"][:, row],
+                times=stacked["times"][:, row],
+                confidence=stacked["confidence"][:, row],
+                importance=stacked["importance"][:, row],
+            )
+            for row in range(len(pinned))
+        ]
+
+    def _curve(self, objective: str, when: str, row: int) -> list[float]:
+        return [float(step["probability"][objective][when][row]) for step in self._steps]
+
+
+def relative(importance: Tensor | None, like: Tensor) -> Tensor:
+    """Importance divided by its largest value in the row; zeros where there is none."""
+    if importance is None:
+        return torch.zeros(like.shape, device=like.device)
+    return importance / importance.amax(-1, keepdim=True).clamp_min(torch.finfo(importance.dtype).tiny)
+
+
+def describe_tokens(traces: list[Trace], decode: Callable[[int], str]) -> None:
+    """Writes the text of every token id that occurs into the traces, so that they can be read without the model."""
+    for trace in traces:
+        seen = np.unique(np.concatenate([trace.ids.ravel(), trace.ids_before.ravel()]))
+        trace.tokens = {int(i): decode(int(i)) for i in seen}
