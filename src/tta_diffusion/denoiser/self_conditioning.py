@@ -39,6 +39,9 @@ def none(noisy: SoftTokens, previous: SoftTokens | None, table: Tensor, project:
 @SELF_CONDITIONING.register("mean")
 def mean(noisy: SoftTokens, previous: SoftTokens | None, table: Tensor, project: nn.Module | None) -> Tensor:
     """(p + p_previous) / 2, embedded: the variant of TESS and of the paper."""
+    if isinstance(noisy, DenseTokens) and isinstance(previous, DenseTokens):
+        # One product over the vocabulary instead of two.
+        return ((noisy.probs + previous.probs) / 2).to(table.dtype) @ table
     return (noisy.embed(table) + _embed_previous(previous, table)) / 2
 
 

@@ -1,0 +1,30 @@
+"""`python -m tta_diffusion.training CONFIG.yaml [key=value ...]`: training where the command line is not installed.
+
+The same as `tta train`; also the entry point for launchers, `torchrun --nproc-per-node 8 -m tta_diffusion.training ...`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tta_diffusion.configuration import build, load_yaml, override
+from tta_diffusion.training.config import TrainConfig
+from tta_diffusion.training.distributed import teardown
+from tta_diffusion.training.stages import train_all
+
+
+def main(arguments: list[str]) -> None:
+    if not arguments:
+        raise ValueError("name a recipe: python -m tta_diffusion.training configs/base.yaml [key=value ...]")
+    config = build(TrainConfig, override(load_yaml(arguments[0]), arguments[1:]))
+    try:
+        print(train_all(config))
+    finally:
+        teardown()
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except ValueError as error:
+        sys.exit(f"Error: {error}")

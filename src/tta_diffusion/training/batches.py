@@ -1,0 +1,92 @@
+"""Micro-batches: a pure function of (seed, step, micro-batch), so that a run can stop and go on anywhere.
+
+Tokens, times, prefixes and noise of a micro-batch do not depend on how many processes share the work.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tta_diffusion.data.store import MixtureSampler
+from tta_diffusion.training.config import TrainConfig
+from tta_diffusion.training.distributed import World
+from tta_diffusion.training.objective import prefix_mask
+from tta_diffusion.training.times import TimeSampler
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """The arguments of `TrainingModel.forward`, and the seed of its noise."""
+
+    ids: Tensor
+    pinned: Tensor
+    shared: Tensor
+    times: Tensor
+    earlier: Tensor
+    form: str
+    seed: int
+
+    def to(self, device: torch.device) -> MicroBatch:
+        move = {
+            n: getattr(self, n).to(device, non_blocking=True) for n in ("ids", "pinned", "shared", "times", "earlier")
+        }
+        return MicroBatch(**move, form=self.form, seed=self.seed)
+
+
+def micro_seed(seed: int, step: int, micro: int) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed}/{step}/{micro}".encode()).digest()[:6], "big")
+
+
+def make_micro_batch(
+    ids: Tensor, config: TrainConfig, sampler: TimeSampler, start_token: bool, seed: int
+) -> MicroBatch:
+    """Draws times, prefix and form for tokens (B, L)."""
+    generator = torch.Generator().manual_seed(seed)
+    batch, length = ids.shape
+    shared = sampler.shared(batch, generator)
+    times = sampler.per_token(shared, length, generator)
+    condition = config.condition
+    pinned = prefix_mask(batch, length, condition.prefix, condition.prefix_share, start_token, generator)
+    coin = float(torch.rand((), generator=generator))
+    form = "plain"
+    if coin < condition.rollout:
+        form = "rollout"
+    elif coin < condition.rollout + condition.self_condition * (1 - condition.rollout):
+        form = "self_condition"
+    # One sampler step earlier: a grid step up, or a fiftieth of the way where there is no grid.
+    earlier = (times + 1 / (config.time.grid or 50)).clamp(max=1.0)
+    return MicroBatch(ids, pinned, shared, times, earlier, form, seed)
+
+
+def stream(
+    data: MixtureSampler, config: TrainConfig, sampler: TimeSampler, world: World, first_step: int
+) -> Iterator[list[MicroBatch]]:
+    """For every step from `first_step` on, this process's micro-batches; rows are read one step ahead."""
+    optim = config.optim
+    count = optim.batch // optim.micro_batch
+    if count % world.size:
+        raise ValueError(
+            f"{count} micro-batches a step cannot be shared by {world.size} processes: make optim.batch / "
+            "optim.micro_batch a multiple of the number of processes"
+        )
+    start_token = "bos" in data.store.special_ids
+    mine = range(world.rank, count, world.size)
+
+    def rows(step: int) -> list[Tensor]:
+        first = step * optim.batch
+        return [torch.from_numpy(data.rows(first + m * optim.micro_batch, optim.micro_batch)) for m in mine]
+
+    with ThreadPoolExecutor(1) as reader:
+        ahead = reader.submit(rows, first_step)
+        for step in range(first_step, optim.steps):
+            current, ahead = ahead.result(), reader.submit(rows, step + 1)
+            yield [
+                make_micro_batch(ids, config, sampler, start_token, micro_seed(config.run.seed, step, m))
+                for ids, m in zip(current, mine, strict=True)
+            ]

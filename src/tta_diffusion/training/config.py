@@ -1,0 +1,131 @@
+"""Everything a training run is made of. One YAML under configs/ is one of these."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+REDUCTION_FORMS = ("forward", "rollout")
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """What is trained: `start` (a denoiser directory, a hub name or directory of a masked or causal LM) or `backbone`
+    (a Hugging Face config with `model_type`, trained from scratch; `vocab_size` comes from the data)."""
+
+    start: str | None = None
+    backbone: dict[str, Any] | None = None
+    length: int | None = None  # None: the length of the prepared sequences
+    schedule: str = "cosine"
+    scale: float = 5.0
+    self_conditioning: str = "mean"
+    time_conditioning: str = "token"
+    tied_input: bool = True
+
+
+@dataclass(frozen=True)
+class OptimSettings:
+    """Steps, batch and optimizer. A step is one update over `batch` sequences, in pieces of `micro_batch`."""
+
+    steps: int = 10_000
+    batch: int = 512
+    micro_batch: int = 512  # sequences a forward pass; noise is drawn for one at a time
+    name: str = "adamw"  # adamw, or muon for the matrices of the layers (adamw for all else)
+    lr: float = 6e-4
+    warmup: int = 1_000
+    schedule: str = "cosine"  # cosine, linear or constant
+    final_lr: float = 0.05  # as a fraction of lr
+    weight_decay: float = 0.05
+    betas: tuple[float, float] = (0.9, 0.98)
+    clip: float = 1.0
+    ema: float = 0.999  # 0: off
+
+
+@dataclass(frozen=True)
+class TimeSettings:
+    """Which times u a sequence is trained at (see `training.times`)."""
+
+    sampler: str = "uniform"  # uniform, grid or loss-aware
+    grid: int | None = None  # T of the grid u = k / T
+    low_discrepancy: bool = True
+    low: float = 0.0  # times are drawn from [low, 1]
+    allocation_share: float = 0.5  # share of sequences whose tokens get times of their own
+    loss_aware_share: float = 0.7  # share of the density that follows the slope of the loss
+
+
+@dataclass(frozen=True)
+class ConditionSettings:
+    """What the model may see of the truth and of itself."""
+
+    prefix: tuple[int, int] = (2, 10)  # clean tokens at the start, drawn evenly
+    prefix_share: float = 0.9  # of sequences; the others have none but the start token
+    self_condition: float = 0.5  # share of micro-batches with a first prediction fed back
+    rollout: float = 0.0  # share of micro-batches trained on the sampler's own output
+    pad_weight: float = 1.0  # weight of padding in the loss
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """How it runs: precision, compilation, parallelism, checkpoints, logs."""
+
+    seed: int = 0
+    precision: str = "bf16"  # bf16 or fp32
+    compile: bool = False
+    sharding: str = "ddp"  # ddp or fsdp
+    save_every: int = 1_000
+    keep: int = 2
+    eval_every: int = 1_000
+    eval_batches: int = 8
+    samples: int = 4  # texts written at each evaluation
+    sample_steps: int = 50
+    log_every: int = 50
+    report_to: str | None = None  # a tracker that accelerate knows, such as wandb
+    minutes: float | None = None  # stop (with a checkpoint) after so much time
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of progressive step reduction: go on from the last one on the grid u = k / T."""
+
+    grid: int
+    steps: int
+    lr: float | None = None
+    form: str = "forward"
+
+    def __post_init__(self) -> None:
+        if self.form not in REDUCTION_FORMS:
+            raise ValueError(f"the form of a stage is one of {', '.join(REDUCTION_FORMS)}, got '{self.form}'")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """A run over the prepared corpus `data` into the directory `out`."""
+
+    data: str
+    out: str
+    model: ModelSettings = field(default_factory=ModelSettings)
+    optim: OptimSettings = field(default_factory=OptimSettings)
+    time: TimeSettings = field(default_factory=TimeSettings)
+    condition: ConditionSettings = field(default_factory=ConditionSettings)
+    run: RunSettings = field(default_factory=RunSettings)
+    stages: tuple[dict[str, Any], ...] = ()  # progressive step reduction, after the base run
+
+    def __post_init__(self) -> None:
+        if (self.model.start is None) == (self.model.backbone is None):
+            raise ValueError("model: give either 'start' (weights to go on from) or 'backbone' (a config)")
+        if self.optim.batch % self.optim.micro_batch:
+            raise ValueError(
+                f"optim.batch ({self.optim.batch}) must be a multiple of optim.micro_batch ({self.optim.micro_batch})"
+            )
+        low, high = self.condition.prefix
+        if not 0 <= low <= high:
+            raise ValueError(f"condition.prefix must be two rising numbers of tokens, got {low} and {high}")
+        if self.time.sampler == "grid" and not self.time.grid:
+            raise ValueError("time.sampler 'grid' needs time.grid, the number of steps T")
+        if self.run.precision not in ("bf16", "fp32"):
+            raise ValueError(f"run.precision must be bf16 or fp32, got '{self.run.precision}'")
+        if self.run.sharding not in ("ddp", "fsdp"):
+            raise ValueError(f"run.sharding must be ddp or fsdp, got '{self.run.sharding}'")
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)

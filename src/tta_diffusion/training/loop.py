@@ -1,0 +1,210 @@
+"""The training loop."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tta_diffusion.data.store import MixtureSampler, TokenStore
+from tta_diffusion.data.tokenizer import load_tokenizer
+from tta_diffusion.pipeline import TTAPipeline
+from tta_diffusion.training import checkpoints
+from tta_diffusion.training.batches import MicroBatch, stream
+from tta_diffusion.training.config import TrainConfig
+from tta_diffusion.training.distributed import World, parallelise, setup, skip_sync
+from tta_diffusion.training.log import RunLog
+from tta_diffusion.training.objective import TrainingModel
+from tta_diffusion.training.record import check_same_data, describe, model_card, write_record
+from tta_diffusion.training.start import build_denoiser
+from tta_diffusion.training.state import TrainState
+from tta_diffusion.training.throughput import Stopwatch, flops_per_token, peak_flops
+from tta_diffusion.training.times import TimeSampler, learning_rate
+from tta_diffusion.training.validate import sample_texts, validation_loss
+
+MODEL, CHECKPOINTS = "model", "checkpoints"
+
+
+class Run:
+    """One training run: built, resumed where its directory holds a checkpoint, and trained to its last step."""
+
+    def __init__(self, config: TrainConfig, world: World | None = None) -> None:
+        self.config, self.world = config, world or setup()
+        self.out = Path(config.out)
+        self.store = TokenStore.open(config.data)
+        torch.set_float32_matmul_precision("high")
+        torch.manual_seed(config.run.seed)
+        self.model = TrainingModel(build_denoiser(config, self.store)).to(self.world.device)
+        self.runner = self._runner()
+        self.state = TrainState(self.model, config.optim, TimeSampler(config.time), self.world.device)
+        self.record = describe(config, self.store, self.world.size)
+        self._resume()
+        if self.world.main:
+            self.out.mkdir(parents=True, exist_ok=True)
+            write_record(self.out, self.record)
+
+    def _runner(self) -> nn.Module:
+        """The model as it is called: compiled, then parallel. FSDP shards in place, before compilation."""
+        if self.config.run.sharding == "fsdp" and self.world.size > 1:
+            parallelise(self.model, self.world, "fsdp")
+            return self.model
+        model: Any = torch.compile(self.model, dynamic=False) if self.config.run.compile else self.model
+        return parallelise(model, self.world, "ddp")
+
+    def _resume(self) -> None:
+        found = checkpoints.load_latest(self.out / CHECKPOINTS)
+        if found is not None:
+            tensors, scalars = found
+            check_same_data(scalars, self.store)
+            self.state.restore(tensors, scalars)
+
+    def train(self) -> Path:
+        """Trains to the last step (or the time limit) and writes the model; returns its directory."""
+        config, state = self.config, self.state
+        log = RunLog(
+            self.out, self.world.main, config.optim.steps, state.step, config.run.report_to, self.record["config"]
+        )
+        begun, watch = time.monotonic(), Stopwatch()
+        tokens = 0
+        losses: list[Tensor] = []
+        batches = stream(
+            MixtureSampler(self.store, "train", config.run.seed), config, state.times, self.world, state.step
+        )
+        self.runner.train()
+        try:
+            for micro_batches in batches:
+                losses.append(self._accumulate(micro_batches))
+                norm = state.update(self._rate(), config.optim.clip)
+                tokens += config.optim.batch * self.store.length
+                log.advance()
+                if state.step % config.run.log_every == 0 or state.step == 1:
+                    self._report(log, losses, norm, watch.read(tokens))
+                    losses = []
+                late = config.run.minutes is not None and time.monotonic() - begun > 60 * config.run.minutes
+                last = late or state.step == config.optim.steps
+                if state.step % config.run.eval_every == 0 or last:
+                    self._evaluate(log)
+                    watch.reset(tokens)
+                if state.step % config.run.save_every == 0 or last:
+                    self.save()
+                    watch.reset(tokens)
+                if last:
+                    break
+        finally:
+            log.close()
+        return self.export()
+
+    def _accumulate(self, micro_batches: list[MicroBatch]) -> Tensor:
+        """Gradients of the mean loss over the whole batch; returns this process's part of that mean."""
+        config, world = self.config, self.world
+        count = config.optim.batch // config.optim.micro_batch
+        total = torch.zeros((), device=world.device)
+        for i, micro in enumerate(micro_batches):
+            micro = micro.to(world.device)
+            torch.manual_seed(micro.seed)
+            with skip_sync(self.runner, i < len(micro_batches) - 1):
+                enabled = config.run.precision == "bf16"
+                with torch.autocast(world.device.type, torch.bfloat16, enabled=enabled):
+                    loss = self.runner(micro.ids, micro.pinned, micro.shared, micro.times, micro.earlier, micro.form)
+                weight = self._weights(micro)
+                mean = (loss * weight).sum() / weight.sum().clamp_min(1)
+                # Processes average their gradients; each holds count / size of the micro-batches.
+                (mean * world.size / count).backward()
+            total += mean.detach() * world.size / count
+            if config.time.sampler == "loss-aware" and self.state.step % 10 == 0:
+                self._observe(micro.shared, (loss * weight).sum(-1) / weight.sum(-1).clamp_min(1))
+        return total
+
+    def _weights(self, micro: MicroBatch) -> Tensor:
+        """(B, L): 0 where pinned, `pad_weight` on padding, 1 elsewhere."""
+        padding = micro.ids == self.store.special_ids.get("pad", -1)
+        weight = torch.where(padding, self.config.condition.pad_weight, 1.0)
+        return weight.masked_fill(micro.pinned, 0.0)
+
+    def _observe(self, shared: Tensor, loss: Tensor) -> None:
+        """Feeds the loss-aware sampler with what all processes saw, in one order."""
+        pair = torch.stack([shared, loss.detach()])
+        if self.world.size > 1:
+            parts = [torch.empty_like(pair) for _ in range(self.world.size)]
+            torch.distributed.all_gather(parts, pair)
+            pair = torch.cat(parts, 1)
+        u, value = pair.cpu()
+        self.state.times.observe(u, value)
+
+    def _rate(self) -> float:
+        o = self.config.optim
+        return learning_rate(self.state.step, o.steps, o.lr, o.warmup, o.schedule, o.final_lr)
+
+    def _report(self, log: RunLog, losses: list[Tensor], norm: Tensor, rate: float) -> None:
+        loss = float(self.world.mean(torch.stack(losses).mean()))
+        if not loss < float("inf"):
+            raise ValueError(
+                f"the loss is not a number at step {self.state.step}: lower optim.lr or train in fp32; the last "
+                "checkpoint is intact"
+            )
+        values = {"loss": loss, "lr": self._rate(), "grad_norm": float(norm), "tokens_per_second": rate}
+        peak = peak_flops(self.world.device)
+        if peak:
+            condition = self.config.condition
+            each = flops_per_token(self.model.denoiser, condition.self_condition, condition.rollout)
+            values["mfu"] = rate * each / (peak * self.world.size)
+        log.metrics(self.state.step, **values)
+
+    def _evaluate(self, log: RunLog) -> dict[str, float]:
+        """Validation loss of the averaged weights, and a few texts, on the main process."""
+        sharded = self.config.run.sharding == "fsdp" and self.world.size > 1
+        if not self.store.count("validation") or (not self.world.main and not sharded):
+            self.world.barrier()
+            return {}
+        self.state.swap_ema()
+        self.model.eval()
+        result = validation_loss(self.model, MixtureSampler(self.store, "validation"), self.config)
+        texts = (
+            [] if sharded or not self.config.run.samples else sample_texts(self.model, self._pipeline(), self.config)
+        )
+        self.model.train()
+        self.state.swap_ema()
+        log.metrics(self.state.step, **result, **({"texts": texts} if texts else {}))
+        for text in texts:
+            log.say("  " + text)
+        self.world.barrier()
+        return result
+
+    def save(self) -> None:
+        """A complete checkpoint."""
+        tensors = self.state.tensors()
+        if self.world.main:
+            extra = {k: self.record[k] for k in ("data_fingerprint", "vocab_size")}
+            scalars = {**self.state.scalars(), **extra}
+            checkpoints.save(self.out / CHECKPOINTS, self.state.step, tensors, scalars, self.config.run.keep)
+        self.world.barrier()
+
+    def export(self) -> Path:
+        """The averaged weights as a model directory: denoiser, tokenizer, card."""
+        target, temporary = self.out / MODEL, self.out / f".{MODEL}.tmp"
+        averaged = self.state.tensors().get("ema") or self.state.tensors()["weights"]
+        if self.world.main:
+            shutil.rmtree(temporary, ignore_errors=True)
+            denoiser = build_denoiser(self.config, self.store)
+            named = {name.removeprefix("denoiser."): value for name, value in averaged.items()}
+            denoiser.load_state_dict(named, strict=False)
+            TTAPipeline(denoiser, load_tokenizer(self.store.tokenizer_dir)).save_pretrained(temporary)
+            result = {}
+            if self.store.count("validation"):
+                probe = TrainingModel(denoiser.eval()).to(self.world.device)
+                result = validation_loss(probe, MixtureSampler(self.store, "validation"), self.config)
+            card = model_card(self.config, self.store, denoiser, self.state.step, result)
+            (temporary / "README.md").write_text(card)
+            write_record(temporary, self.record | {"step": self.state.step, "validation": result})
+            shutil.rmtree(target, ignore_errors=True)
+            os.replace(temporary, target)
+        self.world.barrier()
+        return target
+
+    def _pipeline(self) -> TTAPipeline:
+        return TTAPipeline(self.model.denoiser, load_tokenizer(self.store.tokenizer_dir))

@@ -1,0 +1,96 @@
+"""What the output directory says about a run: config, versions, data, revision, and the model's card."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from tta_diffusion import __version__
+from tta_diffusion.data.store import TokenStore
+from tta_diffusion.denoiser.model import SimplexDenoiser
+from tta_diffusion.training.config import TrainConfig
+
+PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "accelerate")
+RECORD = "run.json"
+
+
+def versions() -> dict[str, str]:
+    found = {"tta-diffusion": __version__, "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def revision() -> str:
+    """The git commit of the code, where it runs from a checkout."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def describe(config: TrainConfig, store: TokenStore, world_size: int) -> dict[str, Any]:
+    return {
+        "config": config.to_dict(),
+        "versions": versions(),
+        "revision": revision(),
+        "data_fingerprint": store.meta["fingerprint"],
+        "vocab_size": store.vocab_size,
+        "processes": world_size,
+    }
+
+
+def check_same_data(saved: dict[str, Any], store: TokenStore) -> None:
+    """A resumed run must go on with the corpus it began with."""
+    if saved["vocab_size"] != store.vocab_size:
+        raise ValueError(
+            f"the run began with a vocabulary of {saved['vocab_size']} tokens, the corpus now has {store.vocab_size}: "
+            "choose another output directory, or the corpus it began with"
+        )
+    if saved["data_fingerprint"] != store.meta["fingerprint"]:
+        raise ValueError(
+            "the corpus is not the one this run began with (another fingerprint): choose another output directory, or "
+            "the corpus it began with"
+        )
+
+
+def write_record(out: Path, record: dict[str, Any]) -> None:
+    (out / RECORD).write_text(json.dumps(record, indent=2, default=str) + "\n")
+
+
+def model_card(
+    config: TrainConfig, store: TokenStore, denoiser: SimplexDenoiser, step: int, result: dict[str, Any]
+) -> str:
+    """A short README for the weights."""
+    millions = sum(p.numel() for p in denoiser.parameters()) / 1e6
+    sources = "\n".join(
+        f"| {s['name']} | {s['splits']['train']['sequences']:,} | {s['weight']:g} |" for s in store.meta["sources"]
+    )
+    grid = f"the grid u = k/{config.time.grid}" if config.time.grid else "continuous time"
+    losses = "\n".join(f"| {name.split('/')[-1]} | {value:.3f} |" for name, value in result.items())
+    return f"""# Simplex diffusion denoiser
+
+{millions:.1f}M parameters, {denoiser.backbone.config.model_type} backbone, vocabulary {store.vocab_size:,}, length
+{denoiser.config.length}. Trained with tta-diffusion {__version__} for {step:,} steps of {config.optim.batch} sequences
+on {grid}; weights are the moving average (decay {config.optim.ema}).
+
+| source | training sequences | weight |
+|---|---|---|
+{sources}
+
+Validation cross-entropy (nats a token, self-conditioned) by time:
+
+| | |
+|---|---|
+{losses}
+
+The language model repeats what its sources say, mistakes and prejudices included. It was trained on English only.
+"""

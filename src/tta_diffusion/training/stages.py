@@ -1,0 +1,52 @@
+"""Progressive step reduction: 5000 -> 1000 -> 200 -> 50 -> 20, each stage going on from the last.
+
+A stage trains the same network on the times u = k / T of a coarser grid, with cross-entropy on the truth. `forward`
+corrupts the truth; `rollout` corrupts what the model makes of it in one sampler step, so that it learns to mend its
+own mistakes at that step size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tta_diffusion.configuration import build
+from tta_diffusion.training.config import Stage, TrainConfig
+from tta_diffusion.training.distributed import World
+from tta_diffusion.training.loop import MODEL, Run
+
+ROLLOUT_SHARE = 0.5
+DONE = "run.json"
+
+
+def stage_configs(config: TrainConfig) -> list[TrainConfig]:
+    """The base run and then one run a stage, each starting from the model before it."""
+    base = replace(config, stages=())
+    if not config.stages:
+        return [base]
+    runs = [replace(base, out=str(Path(config.out) / "base"))]
+    for raw in config.stages:
+        stage = build(Stage, dict(raw), "stages.")
+        before = Path(runs[-1].out) / MODEL
+        optim = replace(config.optim, steps=stage.steps, warmup=min(config.optim.warmup, stage.steps // 10))
+        runs.append(
+            replace(
+                base,
+                out=str(Path(config.out) / f"reduced-{stage.grid}-{stage.form}"),
+                model=replace(config.model, start=str(before), backbone=None),
+                optim=replace(optim, lr=stage.lr or config.optim.lr / 4),
+                time=replace(config.time, grid=stage.grid),
+                condition=replace(config.condition, rollout=ROLLOUT_SHARE if stage.form == "rollout" else 0.0),
+            )
+        )
+    return runs
+
+
+def train_all(config: TrainConfig, world: World | None = None) -> Path:
+    """Trains the base and every stage; finished ones are skipped, an unfinished one is resumed."""
+    result = Path(config.out)
+    for run in stage_configs(config):
+        result = Path(run.out) / MODEL
+        if not (result / DONE).is_file():
+            result = Run(run, world).train()
+    return result

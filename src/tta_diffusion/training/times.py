@@ -1,0 +1,107 @@
+"""Which times u to train at.
+
+Shared times u (B,): uniform, on the grid k / T, or loss-aware (more where the cross-entropy changes with u). They
+can be spread over the batch with low discrepancy: u_b = F^-1((b + r) / B) instead of independent draws.
+
+Allocation-aware: a share of the sequences gets per-token times around the shared one, as allocation policies make
+them at inference, so that such inputs are in distribution.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from tta_diffusion.training.config import TimeSettings
+
+BUCKETS = 32
+
+
+class TimeSampler:
+    """Draws times; for `loss-aware` it learns the curve of the loss over u (state kept in checkpoints)."""
+
+    def __init__(self, settings: TimeSettings, decay: float = 0.99) -> None:
+        if settings.sampler not in ("uniform", "grid", "loss-aware"):
+            raise ValueError(f"Unknown time sampler '{settings.sampler}'. Known: uniform, grid, loss-aware.")
+        self.settings, self.decay = settings, decay
+        self.loss = torch.zeros(BUCKETS, dtype=torch.float64)  # running mean of the loss at u in each bucket
+        self.seen = torch.zeros(BUCKETS, dtype=torch.float64)
+
+    def shared(self, batch: int, generator: torch.Generator) -> Tensor:
+        """(B,) float32 on the CPU, in (0, 1]."""
+        draws = torch.rand(batch, generator=generator, dtype=torch.float64)
+        if self.settings.low_discrepancy:
+            order = torch.randperm(batch, generator=generator)
+            draws = (order + torch.rand((), generator=generator, dtype=torch.float64)) / batch
+        u = self._quantile(draws)
+        if self.settings.grid:
+            u = (u * self.settings.grid).ceil().clamp(1, self.settings.grid) / self.settings.grid
+        return u.clamp(min=1e-3, max=1.0).float()
+
+    def per_token(self, u: Tensor, length: int, generator: torch.Generator) -> Tensor:
+        """(B, L) from shared times (B,): u for most sequences, u_i <= u of four shapes for the others.
+
+        The shapes are those of the policies: independent u (1 - w r_i), a rising or falling ramp (linear,
+        backward-linear), and a few settled tokens among unsettled ones (adaptive, top-k).
+        """
+        batch = len(u)
+        noise = torch.rand(batch, length, generator=generator)
+        ramp = torch.linspace(0, 1, length).expand(batch, length)
+        few = (noise < 0.15).float()
+        shapes = torch.stack([noise, ramp, 1 - ramp, few])  # (4, B, L)
+        kind = torch.randint(4, (batch,), generator=generator)
+        depth = torch.rand(batch, 1, generator=generator)
+        chosen = torch.rand(batch, 1, generator=generator) < self.settings.allocation_share
+        allocated = u[:, None] * (1 - depth * shapes[kind, torch.arange(batch)])
+        return torch.where(chosen, allocated, u[:, None])
+
+    def observe(self, u: Tensor, loss: Tensor) -> None:
+        """Folds the losses (B,) at shared times (B,) into the running curve."""
+        bucket = (u.double() * BUCKETS).long().clamp(0, BUCKETS - 1)
+        count = torch.bincount(bucket, minlength=BUCKETS).double()
+        total = torch.bincount(bucket, weights=loss.double(), minlength=BUCKETS)
+        fresh = count > 0
+        mean = total / count.clamp_min(1)
+        rate = torch.where(self.seen > 0, 1 - self.decay, 1.0)
+        self.loss = torch.where(fresh, self.loss + rate * (mean - self.loss), self.loss)
+        self.seen = self.seen + count
+
+    def _quantile(self, draws: Tensor) -> Tensor:
+        low = self.settings.low
+        ready = self.settings.sampler == "loss-aware" and bool((self.seen >= 100).all())
+        if not ready:
+            return low + (1 - low) * draws
+        cdf = self._learned_cdf()
+        right = torch.searchsorted(cdf, draws).clamp(1, BUCKETS)
+        weight = (draws - cdf[right - 1]) / (cdf[right] - cdf[right - 1])
+        return low + (1 - low) * ((right - 1 + weight.clamp(0, 1)) / BUCKETS)
+
+    def _learned_cdf(self) -> Tensor:
+        """(BUCKETS + 1,): a mixture of the uniform density and |d loss / d u|, smoothed over neighbours."""
+        slope = self.loss.diff(prepend=self.loss[:1]).abs()
+        slope[0] = slope[1]
+        slope = torch.nn.functional.avg_pool1d(slope[None, None], 3, 1, 1, count_include_pad=False).flatten()
+        density = slope / slope.sum() if float(slope.sum()) > 0 else torch.full_like(slope, 1 / BUCKETS)
+        share = self.settings.loss_aware_share
+        density = share * density + (1 - share) / BUCKETS
+        return torch.cat([torch.zeros(1, dtype=torch.float64), density.cumsum(0)])
+
+    def state(self) -> dict[str, list[float]]:
+        return {"loss": self.loss.tolist(), "seen": self.seen.tolist()}
+
+    def restore(self, state: dict[str, list[float]]) -> None:
+        self.loss = torch.tensor(state["loss"], dtype=torch.float64)
+        self.seen = torch.tensor(state["seen"], dtype=torch.float64)
+
+
+def learning_rate(step: int, steps: int, peak: float, warmup: int, schedule: str, final: float) -> float:
+    """The rate at a step: linear warm-up, then cosine, linear or constant down to `final` times the peak."""
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    progress = min(1.0, (step - warmup) / max(1, steps - warmup))
+    shapes = {"cosine": 0.5 * (1 + math.cos(math.pi * progress)), "linear": 1 - progress, "constant": 1.0}
+    if schedule not in shapes:
+        raise ValueError(f"Unknown learning-rate schedule '{schedule}'. Known: {', '.join(shapes)}.")
+    return peak * (final + (1 - final) * shapes[schedule])

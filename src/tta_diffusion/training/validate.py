@@ -1,0 +1,66 @@
+"""Validation: cross-entropy at fixed times, and a few texts to read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from tta_diffusion.data.store import MixtureSampler
+from tta_diffusion.pipeline import TTAPipeline
+from tta_diffusion.training.batches import micro_seed
+from tta_diffusion.training.config import TrainConfig
+from tta_diffusion.training.objective import TrainingModel, prefix_mask
+
+TIMES = (0.1, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.8, 1.0)
+PROMPTS = ("The pizza", "The movie", "The president of the country", "In summary")
+
+
+@torch.no_grad()
+def validation_loss(model: TrainingModel, data: MixtureSampler, config: TrainConfig) -> dict[str, float]:
+    """Mean cross-entropy (nats a token) over predicted, unpadded positions at each of TIMES, and their mean.
+
+    The same sequences, prefixes and noise every time, with one time for a sequence and self-conditioning where the
+    model has it, so that numbers of different runs on the same corpus compare.
+    """
+    form = "self_condition" if config.condition.self_condition > 0 else "plain"
+    size = min(config.optim.micro_batch, 64)
+    device = next(model.parameters()).device
+    special = data.store.special_ids
+    totals = torch.zeros(len(TIMES), dtype=torch.float64)
+    counts = torch.zeros(len(TIMES), dtype=torch.float64)
+    for batch in range(config.run.eval_batches):
+        ids = torch.from_numpy(data.rows(batch * size, size))
+        generator = torch.Generator().manual_seed(batch)
+        pinned = prefix_mask(size, ids.shape[1], config.condition.prefix, 1.0, "bos" in special, generator)
+        weight = (~pinned & (ids != special.get("pad", -1))).double()
+        for k, u in enumerate(TIMES):
+            torch.manual_seed(micro_seed(0, batch, k))
+            loss = _loss_at(model, ids.to(device), pinned.to(device), u, form).cpu().double()
+            totals[k] += (loss * weight).sum()
+            counts[k] += weight.sum()
+    means = totals / counts.clamp_min(1)
+    named = {f"validation/u={u:g}": float(mean) for u, mean in zip(TIMES, means, strict=True)}
+    return {"validation/loss": float(means.mean()), **named}
+
+
+def _loss_at(model: TrainingModel, ids: Tensor, pinned: Tensor, u: float, form: str) -> Tensor:
+    shared = torch.full((len(ids),), u, device=ids.device)
+    times = shared[:, None].expand(ids.shape)
+    with torch.autocast(ids.device.type, torch.bfloat16, enabled=ids.device.type == "cuda"):
+        return model(ids, pinned, shared, times, times, form)
+
+
+def sample_texts(model: TrainingModel, pipeline: TTAPipeline, config: TrainConfig) -> list[str]:
+    """The first texts for fixed prompts and seed, without guidance."""
+    was_training = model.training
+    model.eval()
+    prompts = [PROMPTS[i % len(PROMPTS)] for i in range(config.run.samples)]
+    pipe = replace(pipeline, denoiser=model.denoiser)
+    texts = [
+        pipe(prompt, seed=i, steps=config.run.sample_steps, allocation="constant").texts[0]
+        for i, prompt in enumerate(prompts)
+    ]
+    model.train(was_training)
+    return texts
