@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     BertConfig,
@@ -16,6 +17,10 @@ from transformers import (
 from tta_diffusion.denoiser.config import DenoiserConfig
 from tta_diffusion.denoiser.model import SimplexDenoiser
 from tta_diffusion.pipeline import TTAPipeline
+
+settings.register_profile("suite", deadline=None, derandomize=True, max_examples=50)
+settings.load_profile("suite")
+torch.set_num_threads(1)  # the models are tiny: threads would only wait for each other
 
 WORDS = [
     "the",

@@ -23,7 +23,7 @@ def build(cls: type[Config], raw: dict[str, Any], where: str = "") -> Config:
     for key, value in raw.items():
         if key not in known:
             raise ValueError(f"Unknown key '{where}{key}'.{closest(key, sorted(known))}")
-        values[key] = _fit(hints[key], value, f"{where}{key}")
+        values[key] = fit(hints[key], value, f"{where}{key}")
     missing = [
         f.name
         for f in dataclasses.fields(cls)  # type: ignore[arg-type]
@@ -34,7 +34,7 @@ def build(cls: type[Config], raw: dict[str, Any], where: str = "") -> Config:
     return cls(**values)
 
 
-def _fit(hint: Any, value: Any, where: str) -> Any:
+def fit(hint: Any, value: Any, where: str) -> Any:
     """The value as the annotated type, where that is a safe reading (1 as 1.0, 1e-4 which YAML reads as text)."""
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         if not isinstance(value, dict):
@@ -46,7 +46,7 @@ def _fit(hint: Any, value: Any, where: str) -> Any:
     for option in options:
         origin = get_origin(option) or option
         if origin is tuple and isinstance(value, list | tuple):
-            return tuple(value)
+            return _fit_tuple(get_args(option), value, where)
         if origin is float and isinstance(value, int | float | str) and not isinstance(value, bool):
             try:
                 return float(value)
@@ -56,6 +56,17 @@ def _fit(hint: Any, value: Any, where: str) -> Any:
             return value
     wanted = " or ".join("null" if o is type(None) else getattr(o, "__name__", str(o)) for o in options)
     raise ValueError(f"'{where}' must be {wanted}, got {value!r}")
+
+
+def _fit_tuple(hints: tuple[Any, ...], values: list[Any] | tuple[Any, ...], where: str) -> tuple[Any, ...]:
+    """Every member as its annotated type: `tuple[X, ...]` takes any number of them, `tuple[X, Y]` two."""
+    if len(hints) == 2 and hints[1] is Ellipsis:
+        hints = (hints[0],) * len(values)
+    if not hints:
+        return tuple(values)
+    if len(hints) != len(values):
+        raise ValueError(f"'{where}' must be {len(hints)} values, got {list(values)!r}")
+    return tuple(fit(hint, value, f"{where}[{i}]") for i, (hint, value) in enumerate(zip(hints, values, strict=True)))
 
 
 def load_yaml(path: str | Path) -> dict[str, Any]:

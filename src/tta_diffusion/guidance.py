@@ -122,6 +122,11 @@ class Guidance:
                     f"the objective '{objective.name}' returned a score that is not a number at u = {text.u:.3f}: "
                     "check the classifier's weights, or lower the guidance strength"
                 )
+            if not judgement.score.requires_grad:
+                raise ValueError(
+                    f"the objective '{objective.name}' does not depend on the text in a differentiable way: "
+                    "compute its score from text.probs, text.logits or text.embed(table)"
+                )
             score = weight * judgement.score.sum()
             total = score if total is None else total + score
         return total

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,52 +13,16 @@ import torch
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from tta_diffusion.allocation import Allocation, parse_allocation
 from tta_diffusion.canvas import Canvas, SpecialTokens
 from tta_diffusion.control.parse import ControlLibrary, Controls, parse_controls
 from tta_diffusion.denoiser.model import SimplexDenoiser
-from tta_diffusion.guidance import Guidance, GuidanceConfig
-from tta_diffusion.process.simplex import SimplexProcess, SimplexState
-from tta_diffusion.projection import ProjectionConfig
+from tta_diffusion.generation import GenerationConfig, make_sampler
+from tta_diffusion.process.simplex import SimplexState
 from tta_diffusion.randomness import Randomness
-from tta_diffusion.registry import closest
-from tta_diffusion.sampler import Sampler, SamplerConfig, StepCallback, StepInfo
+from tta_diffusion.sampler import Sampler, StepCallback, StepInfo
 from tta_diffusion.trace import Trace, describe_tokens
 
 CONTROLS = "controls"
-
-
-@dataclass(frozen=True)
-class GenerationConfig:
-    """Every setting of a call, flat, so that a YAML file or keyword arguments can name it."""
-
-    steps: int = 50
-    allocation: str | Allocation = "adaptive:0.6"
-    strength: float = 2000.0
-    iterations: int = 3
-    guidance_start: float = 1.0
-    guidance_stop: float = 0.0
-    strength_schedule: str = "constant"
-    importance: str = "embeddings"
-    top_p: float = 0.9
-    top_k: int = 0
-    temperature: float = 1.0
-    grid: str | Tensor = "uniform"
-    engine: str = "sparse"
-    step_rule: str = "ddpm"
-    time_conditioning: str | None = None  # None: what the model was trained for
-    max_length: int | None = None  # tokens on the sheet; None: what the model was trained for
-    snap: bool = False
-    early_exit: bool = True
-    batch_size: int = 32
-
-    def override(self, settings: dict[str, Any]) -> GenerationConfig:
-        """A copy with some settings changed; an unknown one is an error that names the nearest known one."""
-        known = [f.name for f in fields(self)]
-        for name in settings:
-            if name not in known:
-                raise ValueError(f"Unknown setting '{name}'.{closest(name, known)}")
-        return replace(self, **settings)
 
 
 @dataclass(frozen=True)
@@ -178,6 +142,8 @@ class TTAPipeline:
             text: what to rewrite.
             time: one time in (0, 1] for all tokens, or one for each token of the text; 0 keeps a token for good.
         """
+        if num_samples < 1:
+            raise ValueError(f"num_samples must be at least 1, got {num_samples}")
         sampler, config = self._sampler(control, settings)
         canvas = self._canvas([""], config)
         tokens = self.library.tokenise(text)
@@ -185,10 +151,11 @@ class TTAPipeline:
         times = [float(time)] * len(tokens) if isinstance(time, int | float) else [float(t) for t in time]
         if len(times) != len(tokens):
             raise ValueError(f"{len(times)} times for a text of {len(tokens)} tokens: give one for each token")
-        if not times or min(times) < 0 or not 0 < max(times) <= 1:
+        if not all(0 <= u <= 1 for u in times) or not any(times):
             raise ValueError("the times of a rewriting must lie in [0, 1], and one at least above 0")
         if offset + len(tokens) > canvas.ids.shape[1]:
-            raise ValueError(f"the text has {len(tokens)} tokens, the model writes at most {canvas.ids.shape[1]}")
+            room = canvas.ids.shape[1] - offset
+            raise ValueError(f"the text has {len(tokens)} tokens, the model writes at most {room}")
         start_times = torch.full(canvas.ids.shape, max(times), dtype=torch.float64)
         draft = canvas.ids.clone()
         draft[0, offset:] = self.special.pad
@@ -206,44 +173,23 @@ class TTAPipeline:
         callback = self._callback(callback_on_step_end, None, len(jobs))
         return self._run(sampler, canvas.repeat(num_samples), jobs, config, callback, return_trace, start)
 
+    def check(self, prompts: Sequence[str], control: Controls = None, **settings: Any) -> None:
+        """Raises what a call with these arguments would raise before its first step, without taking one."""
+        sampler, config = self._sampler(control, settings)
+        canvas = self._canvas(list(prompts), config)
+        if sampler.guidance:
+            sampler.guidance.prepare(canvas)
+
     def _sampler(self, control: Controls, settings: dict[str, Any]) -> tuple[Sampler, GenerationConfig]:
         config = self.defaults.override(settings)
         objectives = parse_controls(control, self.library)
         for objective, _ in objectives:
             if isinstance(model := getattr(objective, "model", None), torch.nn.Module):
                 model.to(self.denoiser.device)
-        guidance = Guidance(
-            objectives,
-            GuidanceConfig(
-                config.strength,
-                config.iterations,
-                config.guidance_start,
-                config.guidance_stop,
-                config.strength_schedule,
-                config.importance,
-            ),
-        )
-        own = self.denoiser.config
-        sampler = Sampler(
-            self.denoiser,
-            SimplexProcess(own.vocab_size, own.scale, own.schedule, config.engine, config.step_rule),
-            SamplerConfig(
-                config.steps,
-                config.grid,
-                ProjectionConfig(config.top_p, config.top_k, config.temperature),
-                config.time_conditioning or own.time_conditioning,
-                config.snap,
-                config.early_exit,
-            ),
-            parse_allocation(config.allocation),
-            guidance if objectives else None,
-        )
-        if config.steps < 1:
-            raise ValueError(f"steps must be at least 1, got {config.steps}")
-        return sampler, config
+        return make_sampler(self.denoiser, objectives, config), config
 
     def _canvas(self, prompts: list[str], config: GenerationConfig) -> Canvas:
-        length = config.max_length or self.denoiser.config.length
+        length = self.denoiser.config.length if config.max_length is None else config.max_length
         if not 1 <= length <= self.denoiser.backbone.max_length:
             raise ValueError(f"max_length must be between 1 and {self.denoiser.backbone.max_length}, got {length}")
         canvas = Canvas.blank(len(prompts), length, self.special)
@@ -306,7 +252,7 @@ class TTAPipeline:
         texts = [self.decode(row) for row in ids]
         for one, text, (prompt, seed) in zip(traces, texts, jobs, strict=False):
             one.text, one.prompt, one.seed = text, prompt, seed
-            one.settings = {"steps": config.steps, "allocation": str(sampler.allocation)}
+            one.settings = {"steps": len(one.u), "allocation": str(sampler.allocation)}
         describe_tokens(traces, lambda i: str(self.tokenizer.decode([i])))
         prompts, seeds = [text for text, _ in jobs], [seed for _, seed in jobs]
         return TTAOutput(texts, ids, prompts, seeds, steps, config, traces if trace else None)

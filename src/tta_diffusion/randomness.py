@@ -4,7 +4,7 @@ So a text depends on its own seed alone, not on the other texts in its batch, on
 device. What limits this in practice is the arithmetic of the denoiser: matrix products may round differently for
 another batch shape or device, and a token whose draw falls within that rounding of a boundary can differ.
 
-The hash is the finaliser of splitmix64 applied to a keyed Weyl sequence; 53 bits of it make a float64 uniform.
+The hash is the finaliser of splitmix64 applied to a keyed Weyl sequence; 52 bits of it make a float64 uniform.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def _stride(count: int) -> int:
 
 
 def uniform_from_bits(bits: Tensor) -> Tensor:
-    """(0, 1) float64, never 0 or 1: the middle of one of 2^53 equal cells."""
-    return (_shift_right(bits, 11).double() + 0.5) * 2.0**-53
+    """(0, 1) float64, never 0 or 1: the middle of one of 2^52 equal cells (of 2^53 the last would round to 1)."""
+    return (_shift_right(bits, 12).double() + 0.5) * 2.0**-52
 
 
 # The purpose of a draw keeps the streams apart.

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from tta_diffusion.allocation import Allocation
 from tta_diffusion.canvas import Canvas
+from tta_diffusion.denoiser.config import check_time_conditioning
 from tta_diffusion.denoiser.model import SimplexDenoiser
 from tta_diffusion.grid import check_grid, make_grid
 from tta_diffusion.guidance import Guidance, Guided
@@ -45,6 +46,9 @@ class SamplerConfig:
     time_conditioning: str = "global"
     snap: bool = False  # round u_i down to the grid, as integer timesteps do
     early_exit: bool = True
+
+    def __post_init__(self) -> None:
+        check_time_conditioning(self.time_conditioning)
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,7 @@ class Sampler:
             if step == len(grid) - 1:
                 break
             levels = (times - (u - float(grid[step + 1]))).clamp_min(0.0)
-            if self._settled(guided.logits, ids, before, levels, canvas):
+            if self._steady(u, float(grid[-1])) and self._settled(guided.logits, ids, before, levels, canvas):
                 break
             state = self.process.step(state, ids, guided.logits, levels)
             previous = self._remember(guided.logits)
@@ -176,6 +180,13 @@ class Sampler:
         if self.config.snap:
             times = (times * self.config.steps + 1e-9).floor() / self.config.steps
         return times
+
+    def _steady(self, u: float, last: float) -> bool:
+        """True when guidance will not set in or stop after time u: settled tokens could otherwise change."""
+        if self.guidance is None:
+            return True
+        window = self.guidance.config
+        return u < window.stop or (window.active(u) and window.active(last))
 
     def _settled(self, logits: Tensor, ids: Tensor, before: Tensor, levels: Tensor, canvas: Canvas) -> bool:
         """True when no further step can change a token: all are readable, certain and as they were."""

@@ -70,13 +70,20 @@ class Trace:
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any]) -> Trace:
-        if raw.get("format") != FORMAT:
+        if not isinstance(raw, dict) or raw.get("format") != FORMAT:
             raise ValueError("this is not a trace of tta-diffusion")
         if raw.get("version") != VERSION:
             raise ValueError(
                 f"the trace has version {raw.get('version')}, this program reads version {VERSION}: upgrade "
                 "tta-diffusion, or write the trace again"
             )
+        try:
+            return cls._decode(raw)
+        except (KeyError, TypeError, ValueError, zlib.error) as error:
+            raise ValueError(f"the trace is damaged ({type(error).__name__}: {error}): write it again") from error
+
+    @classmethod
+    def _decode(cls, raw: dict[str, Any]) -> Trace:
         arrays = {name: _unpack(raw[name]) for name in ("ids", "ids_before", "times", "confidence", "importance")}
         return cls(
             u=np.array(raw["u"]),

@@ -45,7 +45,8 @@ class Allocation:
     @property
     def falls(self) -> bool:
         """False for a policy that may raise a token's time although the global one falls."""
-        return self.monotone or self.policy != "random"
+        late_fixed = self.policy == "fixed" and self.warmup > 0 and bool(self.argument)
+        return self.monotone or not (self.policy == "random" or late_fixed)
 
     def _arguments(self) -> dict[str, Any]:
         entry = POLICIES.get(self.policy)
@@ -90,8 +91,8 @@ class Allocation:
         return times.masked_fill(~free, 0.0)
 
     def __str__(self) -> str:
-        text = self.policy if self.argument is None else f"{self.policy}:{self.argument:g}"
-        text += f"+warmup:{self.warmup:g}" if self.warmup else ""
+        text = self.policy if self.argument is None else f"{self.policy}:{_number(self.argument)}"
+        text += f"+warmup:{_number(self.warmup)}" if self.warmup else ""
         return text + ("+monotone" if self.monotone else "")
 
 
@@ -114,6 +115,11 @@ def parse_allocation(spec: str | Allocation) -> Allocation:
                 f"{closest(name, list(WRAPPERS))}"
             )
     return Allocation(policy, argument, **settings)
+
+
+def _number(value: float) -> str:
+    """As short as it can be and still read back as the same number."""
+    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
 
 
 def _split(part: str) -> tuple[str, float | None]:

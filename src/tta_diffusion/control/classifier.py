@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerBase
 
@@ -73,7 +74,7 @@ def load_classifier(
     try:
         own = AutoTokenizer.from_pretrained(name_or_dir)
         model = AutoModelForSequenceClassification.from_pretrained(name_or_dir, use_safetensors=True)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         first = str(error).strip().splitlines()[0]
         raise ValueError(f"the classifier '{name_or_dir}' cannot be loaded: {first}") from error
     check_vocabulary(own, tokenizer, str(name_or_dir))

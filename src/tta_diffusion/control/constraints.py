@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -24,6 +25,7 @@ class LengthObjective:
 
     tokens: int
     name: str = "length"
+    pins_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.tokens < 1:
@@ -31,9 +33,10 @@ class LengthObjective:
 
     def prepare(self, canvas: Canvas) -> Canvas:
         rows, room = canvas.ids.shape
-        stop = self.tokens + (canvas.special.start is not None)
+        lead = int(canvas.special.start is not None)
+        stop = self.tokens + lead
         if stop > room:
-            raise ValueError(f"a length of {self.tokens} tokens is beyond the model's {room}")
+            raise ValueError(f"a length of {self.tokens} tokens is beyond the model's {room - lead}")
         for row in range(rows):
             if bool(canvas.pinned[row, stop:].any()):
                 raise ValueError(f"the prompt or the given words go beyond the length of {self.tokens} tokens")
@@ -50,6 +53,7 @@ class KeywordObjective:
 
     keywords: list[list[int]]  # token ids, each with its leading space
     name: str = "keywords"
+    pins_only: ClassVar[bool] = True
 
     def prepare(self, canvas: Canvas) -> Canvas:
         for row in range(canvas.ids.shape[0]):
@@ -81,10 +85,11 @@ class InfillObjective:
 
     pieces: list[list[int] | int]
     name: str = "infill"
+    pins_only: ClassVar[bool] = True
 
     def prepare(self, canvas: Canvas) -> Canvas:
         for row in range(canvas.ids.shape[0]):
-            cursor = int(canvas.pinned[row].sum())
+            cursor = int(canvas.pinned[row].long().cumprod(0).sum())  # behind the prompt
             for piece in self.pieces:
                 if isinstance(piece, int):
                     cursor += piece

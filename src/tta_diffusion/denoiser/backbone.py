@@ -5,11 +5,13 @@ A family of models is one entry in `FAMILIES`, keyed by `model_type`: how to bui
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import (
     AutoConfig,
@@ -89,9 +91,22 @@ class Backbone(nn.Module):
     @classmethod
     def from_pretrained(cls, name_or_dir: str | Path) -> Backbone:
         """Pretrained weights by hub name or local directory; safetensors only."""
-        config = AutoConfig.from_pretrained(name_or_dir)
+        with _one_sentence(name_or_dir):
+            config = AutoConfig.from_pretrained(name_or_dir)
         family = FAMILIES.get(config.model_type)
-        return cls(family.auto_class.from_pretrained(name_or_dir, config=config, use_safetensors=True))
+        with _one_sentence(name_or_dir):
+            model = family.auto_class.from_pretrained(name_or_dir, config=config, use_safetensors=True)
+        return cls(model)
+
+
+@contextmanager
+def _one_sentence(source: str | Path) -> Iterator[None]:
+    """What transformers says about a model that it cannot load, shortened to a ValueError."""
+    try:
+        yield
+    except (OSError, ValueError, SafetensorError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise ValueError(f"the backbone '{source}' cannot be loaded: {first}") from error
 
 
 def _remove_causal_mask(model: PreTrainedModel) -> None:

@@ -11,6 +11,11 @@ from tta_diffusion.schedule import get_schedule
 TIME_CONDITIONING = ("global", "token")
 
 
+def check_time_conditioning(value: str) -> None:
+    if value not in TIME_CONDITIONING:
+        raise ValueError(f"time_conditioning must be one of {', '.join(TIME_CONDITIONING)}, got '{value}'")
+
+
 @dataclass(frozen=True)
 class DenoiserConfig:
     """Written as `denoiser.json` beside the weights."""
@@ -30,10 +35,7 @@ class DenoiserConfig:
 
     def __post_init__(self) -> None:
         get_schedule(self.schedule)
-        if self.time_conditioning not in TIME_CONDITIONING:
-            raise ValueError(
-                f"time_conditioning must be one of {', '.join(TIME_CONDITIONING)}, got '{self.time_conditioning}'"
-            )
+        check_time_conditioning(self.time_conditioning)
         if self.length < 1:
             raise ValueError(f"length must be at least 1, got {self.length}")
 
@@ -46,8 +48,13 @@ class DenoiserConfig:
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any]) -> DenoiserConfig:
+        if not isinstance(raw, dict):
+            raise ValueError("the denoiser config is not a table of settings: the model directory is damaged")
         known = [f.name for f in fields(cls)]
         for name in raw:
             if name not in known:
                 raise ValueError(f"Unknown key '{name}' in the denoiser config.{closest(name, known)}")
+        for name in ("backbone", "length"):
+            if name not in raw:
+                raise ValueError(f"'{name}' is missing in the denoiser config: the model directory is damaged")
         return cls(**raw)

@@ -29,9 +29,10 @@ SPARSE_K = 256
 
 def noisy_simplex(ids: Tensor, alpha_bar: Tensor, eps: Tensor, scale: float) -> Tensor:
     """x (B, L, V) from ids (B, L), alpha_bar (B, L), eps (B, L, V) and K = `scale`."""
-    x = (1 - alpha_bar).sqrt()[..., None] * scale * eps - (alpha_bar.sqrt() * scale)[..., None]
-    bonus = (2 * scale * alpha_bar.sqrt())[..., None].to(x.dtype)
-    return x.scatter_add(-1, ids[..., None], bonus)
+    spread, signal = ((1 - alpha_bar).sqrt() * scale)[..., None], (alpha_bar.sqrt() * scale)[..., None]
+    # A comparison, not a scatter: it fuses with the softmax that follows when training is compiled.
+    hit = ids[..., None] == torch.arange(eps.shape[-1], device=ids.device)
+    return spread * eps + torch.where(hit, signal, -signal)
 
 
 @ENGINES.register("dense")

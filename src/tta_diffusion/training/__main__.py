@@ -1,6 +1,6 @@
 """`python -m tta_diffusion.training CONFIG.yaml [key=value ...]`: training where the command line is not installed.
 
-The same as `tta train`; also the entry point for launchers, `torchrun --nproc-per-node 8 -m tta_diffusion.training ...`.
+The same as `tta train`; also for launchers: `torchrun --nproc-per-node 8 -m tta_diffusion.training ...`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tta_diffusion.training.stages import train_all
 
 def main(arguments: list[str]) -> None:
     if not arguments:
-        raise ValueError("name a recipe: python -m tta_diffusion.training configs/base.yaml [key=value ...]")
+        raise ValueError("name a recipe: python -m tta_diffusion.training configs/train/base.yaml [key=value ...]")
     config = build(TrainConfig, override(load_yaml(arguments[0]), arguments[1:]))
     try:
         print(train_all(config))
@@ -26,5 +26,5 @@ def main(arguments: list[str]) -> None:
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         sys.exit(f"Error: {error}")

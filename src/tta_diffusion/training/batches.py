@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tta_diffusion.data.store import MixtureSampler
-from tta_diffusion.training.config import TrainConfig
+from tta_diffusion.training.config import ConditionSettings, TrainConfig
 from tta_diffusion.training.distributed import World
 from tta_diffusion.training.objective import prefix_mask
 from tta_diffusion.training.times import TimeSampler
@@ -43,25 +43,38 @@ def micro_seed(seed: int, step: int, micro: int) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed}/{step}/{micro}".encode()).digest()[:6], "big")
 
 
+def step_form(condition: ConditionSettings, seed: int) -> str:
+    """The form of all micro-batches of a step: processes that shard the weights must run the same passes."""
+    coin = float(torch.rand((), generator=torch.Generator().manual_seed(seed)))
+    if coin < condition.rollout:
+        return "rollout"
+    return (
+        "self_condition" if coin < condition.rollout + condition.self_condition * (1 - condition.rollout) else "plain"
+    )
+
+
 def make_micro_batch(
-    ids: Tensor, config: TrainConfig, sampler: TimeSampler, start_token: bool, seed: int
+    ids: Tensor, config: TrainConfig, sampler: TimeSampler, start_token: bool, seed: int, form: str
 ) -> MicroBatch:
-    """Draws times, prefix and form for tokens (B, L)."""
+    """Draws times and prefix for tokens (B, L)."""
     generator = torch.Generator().manual_seed(seed)
     batch, length = ids.shape
     shared = sampler.shared(batch, generator)
     times = sampler.per_token(shared, length, generator)
     condition = config.condition
     pinned = prefix_mask(batch, length, condition.prefix, condition.prefix_share, start_token, generator)
-    coin = float(torch.rand((), generator=generator))
-    form = "plain"
-    if coin < condition.rollout:
-        form = "rollout"
-    elif coin < condition.rollout + condition.self_condition * (1 - condition.rollout):
-        form = "self_condition"
     # One sampler step earlier: a grid step up, or a fiftieth of the way where there is no grid.
     earlier = (times + 1 / (config.time.grid or 50)).clamp(max=1.0)
     return MicroBatch(ids, pinned, shared, times, earlier, form, seed)
+
+
+def check_shares(config: TrainConfig, world: World) -> None:
+    count = config.optim.batch // config.optim.micro_batch
+    if count % world.size:
+        raise ValueError(
+            f"{count} micro-batches a step cannot be shared by {world.size} processes: make optim.batch / "
+            "optim.micro_batch a multiple of the number of processes"
+        )
 
 
 def stream(
@@ -69,14 +82,8 @@ def stream(
 ) -> Iterator[list[MicroBatch]]:
     """For every step from `first_step` on, this process's micro-batches; rows are read one step ahead."""
     optim = config.optim
-    count = optim.batch // optim.micro_batch
-    if count % world.size:
-        raise ValueError(
-            f"{count} micro-batches a step cannot be shared by {world.size} processes: make optim.batch / "
-            "optim.micro_batch a multiple of the number of processes"
-        )
     start_token = "bos" in data.store.special_ids
-    mine = range(world.rank, count, world.size)
+    mine = range(world.rank, optim.batch // optim.micro_batch, world.size)
 
     def rows(step: int) -> list[Tensor]:
         first = step * optim.batch
@@ -86,7 +93,8 @@ def stream(
         ahead = reader.submit(rows, first_step)
         for step in range(first_step, optim.steps):
             current, ahead = ahead.result(), reader.submit(rows, step + 1)
+            form = step_form(config.condition, micro_seed(config.run.seed, step, -1))
             yield [
-                make_micro_batch(ids, config, sampler, start_token, micro_seed(config.run.seed, step, m))
+                make_micro_batch(ids, config, sampler, start_token, micro_seed(config.run.seed, step, m), form)
                 for ids, m in zip(current, mine, strict=True)
             ]

@@ -6,6 +6,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 REDUCTION_FORMS = ("forward", "rollout")
+CHOICES = {
+    "optim.name": ("adamw", "muon"),
+    "optim.schedule": ("cosine", "linear", "constant"),
+    "time.sampler": ("uniform", "grid", "loss-aware"),
+    "run.precision": ("bf16", "fp32"),
+    "run.sharding": ("ddp", "fsdp"),
+}
+AT_LEAST_ONE = ("optim.steps", "optim.batch", "optim.micro_batch", "run.save_every", "run.eval_every", "run.log_every")
 
 
 @dataclass(frozen=True)
@@ -59,8 +67,8 @@ class ConditionSettings:
 
     prefix: tuple[int, int] = (2, 10)  # clean tokens at the start, drawn evenly
     prefix_share: float = 0.9  # of sequences; the others have none but the start token
-    self_condition: float = 0.5  # share of micro-batches with a first prediction fed back
-    rollout: float = 0.0  # share of micro-batches trained on the sampler's own output
+    self_condition: float = 0.5  # share of steps with a first prediction fed back
+    rollout: float = 0.0  # share of steps trained on the sampler's own output
     pad_weight: float = 1.0  # weight of padding in the loss
 
 
@@ -113,6 +121,12 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if (self.model.start is None) == (self.model.backbone is None):
             raise ValueError("model: give either 'start' (weights to go on from) or 'backbone' (a config)")
+        for path, known in CHOICES.items():
+            if (value := self._setting(path)) not in known:
+                raise ValueError(f"{path} must be one of {', '.join(known)}, got '{value}'")
+        for path in AT_LEAST_ONE:
+            if (value := self._setting(path)) < 1:
+                raise ValueError(f"{path} must be at least 1, got {value}")
         if self.optim.batch % self.optim.micro_batch:
             raise ValueError(
                 f"optim.batch ({self.optim.batch}) must be a multiple of optim.micro_batch ({self.optim.micro_batch})"
@@ -120,12 +134,14 @@ class TrainConfig:
         low, high = self.condition.prefix
         if not 0 <= low <= high:
             raise ValueError(f"condition.prefix must be two rising numbers of tokens, got {low} and {high}")
+        if not 0 <= self.time.low < 1:
+            raise ValueError(f"time.low must lie between 0 and 1, got {self.time.low}")
         if self.time.sampler == "grid" and not self.time.grid:
             raise ValueError("time.sampler 'grid' needs time.grid, the number of steps T")
-        if self.run.precision not in ("bf16", "fp32"):
-            raise ValueError(f"run.precision must be bf16 or fp32, got '{self.run.precision}'")
-        if self.run.sharding not in ("ddp", "fsdp"):
-            raise ValueError(f"run.sharding must be ddp or fsdp, got '{self.run.sharding}'")
+
+    def _setting(self, path: str) -> Any:
+        group, _, name = path.partition(".")
+        return getattr(getattr(self, group), name)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

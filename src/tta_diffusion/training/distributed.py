@@ -40,6 +40,10 @@ class World:
             value /= self.size
         return value
 
+    def agree(self, flag: bool) -> bool:
+        """True on every process where it is on one of them."""
+        return bool(self.mean(torch.tensor(float(flag), device=self.device)) > 0)
+
 
 def setup() -> World:
     """Joins the group that the launcher describes in the environment; alone where there is none."""

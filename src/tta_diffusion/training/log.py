@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,13 +19,14 @@ class RunLog:
 
     def __init__(self, out: Path, active: bool, steps: int, start: int, report_to: str | None, config: dict[str, Any]):
         self.active = active
+        self._board: Any = None
         self._trackers: list[Any] = []
         self._bar: tqdm | None = None
         if not active:
             return
         self._path = out / METRICS
         self._trim(start)
-        self._board = _tensorboard(out)
+        self._board = _tensorboard(out, start)
         if report_to:
             from accelerate import Accelerator
 
@@ -35,9 +38,10 @@ class RunLog:
 
     def _trim(self, start: int) -> None:
         if self._path.is_file():
-            lines = self._path.read_text().splitlines()
-            kept = [line for line in lines if line.endswith("}") and json.loads(line)["step"] <= start]
-            self._path.write_text("".join(line + "\n" for line in kept))
+            kept = [line for line in self._path.read_text().splitlines() if _step(line) <= start]
+            aside = self._path.with_name(f".{METRICS}.tmp")
+            aside.write_text("".join(line + "\n" for line in kept))
+            os.replace(aside, self._path)
 
     def advance(self) -> None:
         if self._bar is not None:
@@ -63,13 +67,23 @@ class RunLog:
     def close(self) -> None:
         if self._bar is not None:
             self._bar.close()
+        if self._board is not None:
+            self._board.close()
         for tracker in self._trackers:
             tracker.finish()
 
 
-def _tensorboard(out: Path) -> Any:
+def _step(line: str) -> float:
+    """The step of a line; infinity where a kill left half a line."""
+    try:
+        return float(json.loads(line)["step"])
+    except ValueError:
+        return math.inf
+
+
+def _tensorboard(out: Path, start: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    return SummaryWriter(str(out / "tensorboard"))
+    return SummaryWriter(str(out / "tensorboard"), purge_step=start + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import time
@@ -15,7 +16,7 @@ from tta_diffusion.data.store import MixtureSampler, TokenStore
 from tta_diffusion.data.tokenizer import load_tokenizer
 from tta_diffusion.pipeline import TTAPipeline
 from tta_diffusion.training import checkpoints
-from tta_diffusion.training.batches import MicroBatch, stream
+from tta_diffusion.training.batches import MicroBatch, check_shares, stream
 from tta_diffusion.training.config import TrainConfig
 from tta_diffusion.training.distributed import World, parallelise, setup, skip_sync
 from tta_diffusion.training.log import RunLog
@@ -36,7 +37,9 @@ class Run:
     def __init__(self, config: TrainConfig, world: World | None = None) -> None:
         self.config, self.world = config, world or setup()
         self.out = Path(config.out)
+        check_shares(config, self.world)
         self.store = TokenStore.open(config.data)
+        self.data = MixtureSampler(self.store, "train", config.run.seed)
         torch.set_float32_matmul_precision("high")
         torch.manual_seed(config.run.seed)
         self.model = TrainingModel(build_denoiser(config, self.store)).to(self.world.device)
@@ -71,33 +74,34 @@ class Run:
         )
         begun, watch = time.monotonic(), Stopwatch()
         tokens = 0
-        losses: list[Tensor] = []
-        batches = stream(
-            MixtureSampler(self.store, "train", config.run.seed), config, state.times, self.world, state.step
-        )
+        batches = stream(self.data, config, state.times, self.world, state.step)
         self.runner.train()
         try:
             for micro_batches in batches:
-                losses.append(self._accumulate(micro_batches))
-                norm = state.update(self._rate(), config.optim.clip)
+                state.losses.append(self._accumulate(micro_batches))
+                lr = self._rate()
+                norm = state.update(lr, config.optim.clip)
                 tokens += config.optim.batch * self.store.length
                 log.advance()
-                if state.step % config.run.log_every == 0 or state.step == 1:
-                    self._report(log, losses, norm, watch.read(tokens))
-                    losses = []
-                late = config.run.minutes is not None and time.monotonic() - begun > 60 * config.run.minutes
-                last = late or state.step == config.optim.steps
+                end = state.step == config.optim.steps
+                if state.step % config.run.log_every == 0 or state.step == 1 or end:
+                    self._report(log, lr, norm, watch.read(tokens))
+                last = end or self._late(begun)
                 if state.step % config.run.eval_every == 0 or last:
                     self._evaluate(log)
                     watch.reset(tokens)
                 if state.step % config.run.save_every == 0 or last:
-                    self.save()
+                    self.save(norm)
                     watch.reset(tokens)
                 if last:
                     break
         finally:
             log.close()
         return self.export()
+
+    def _late(self, begun: float) -> bool:
+        limit = self.config.run.minutes
+        return limit is not None and self.world.agree(time.monotonic() - begun > 60 * limit)
 
     def _accumulate(self, micro_batches: list[MicroBatch]) -> Tensor:
         """Gradients of the mean loss over the whole batch; returns this process's part of that mean."""
@@ -132,22 +136,28 @@ class Run:
         if self.world.size > 1:
             parts = [torch.empty_like(pair) for _ in range(self.world.size)]
             torch.distributed.all_gather(parts, pair)
-            pair = torch.cat(parts, 1)
-        u, value = pair.cpu()
-        self.state.times.observe(u, value)
+        else:
+            parts = [pair]
+        # One micro-batch at a time, in their order: the curve must not depend on the number of processes.
+        for u, value in (part.cpu() for part in parts):
+            self.state.times.observe(u, value)
 
     def _rate(self) -> float:
         o = self.config.optim
         return learning_rate(self.state.step, o.steps, o.lr, o.warmup, o.schedule, o.final_lr)
 
-    def _report(self, log: RunLog, losses: list[Tensor], norm: Tensor, rate: float) -> None:
-        loss = float(self.world.mean(torch.stack(losses).mean()))
-        if not loss < float("inf"):
+    def _require_finite(self, *values: float) -> None:
+        if not all(map(math.isfinite, values)):
             raise ValueError(
                 f"the loss is not a number at step {self.state.step}: lower optim.lr or train in fp32; the last "
                 "checkpoint is intact"
             )
-        values = {"loss": loss, "lr": self._rate(), "grad_norm": float(norm), "tokens_per_second": rate}
+
+    def _report(self, log: RunLog, lr: float, norm: Tensor, rate: float) -> None:
+        loss = float(self.world.mean(torch.stack(self.state.losses).mean()))
+        self._require_finite(loss, float(norm))
+        self.state.losses = []
+        values = {"loss": loss, "lr": lr, "grad_norm": float(norm), "tokens_per_second": rate}
         peak = peak_flops(self.world.device)
         if peak:
             condition = self.config.condition
@@ -175,12 +185,14 @@ class Run:
         self.world.barrier()
         return result
 
-    def save(self) -> None:
-        """A complete checkpoint."""
+    def save(self, norm: Tensor) -> None:
+        """A complete checkpoint, if the losses since the last report and the last gradient's norm are numbers."""
+        losses = self.world.mean(torch.stack(self.state.losses)).tolist() if self.state.losses else []
+        self._require_finite(*losses, float(norm))
         tensors = self.state.tensors()
         if self.world.main:
             extra = {k: self.record[k] for k in ("data_fingerprint", "vocab_size")}
-            scalars = {**self.state.scalars(), **extra}
+            scalars = {**self.state.scalars(), "losses": losses, **extra}
             checkpoints.save(self.out / CHECKPOINTS, self.state.step, tensors, scalars, self.config.run.keep)
         self.world.barrier()
 
@@ -190,21 +202,25 @@ class Run:
         averaged = self.state.tensors().get("ema") or self.state.tensors()["weights"]
         if self.world.main:
             shutil.rmtree(temporary, ignore_errors=True)
-            denoiser = build_denoiser(self.config, self.store)
-            named = {name.removeprefix("denoiser."): value for name, value in averaged.items()}
-            denoiser.load_state_dict(named, strict=False)
-            TTAPipeline(denoiser, load_tokenizer(self.store.tokenizer_dir)).save_pretrained(temporary)
-            result = {}
-            if self.store.count("validation"):
-                probe = TrainingModel(denoiser.eval()).to(self.world.device)
-                result = validation_loss(probe, MixtureSampler(self.store, "validation"), self.config)
-            card = model_card(self.config, self.store, denoiser, self.state.step, result)
-            (temporary / "README.md").write_text(card)
-            write_record(temporary, self.record | {"step": self.state.step, "validation": result})
+            with checkpoints.no_half(temporary, f"the model was not written to '{target}', the checkpoints are intact"):
+                self._write_model(temporary, averaged)
             shutil.rmtree(target, ignore_errors=True)
             os.replace(temporary, target)
         self.world.barrier()
         return target
+
+    def _write_model(self, directory: Path, averaged: dict[str, Tensor]) -> None:
+        denoiser = build_denoiser(self.config, self.store)
+        named = {name.removeprefix("denoiser."): value for name, value in averaged.items()}
+        denoiser.load_state_dict(named, strict=False)
+        TTAPipeline(denoiser, load_tokenizer(self.store.tokenizer_dir)).save_pretrained(directory)
+        result = {}
+        if self.store.count("validation"):
+            probe = TrainingModel(denoiser.eval()).to(self.world.device)
+            result = validation_loss(probe, MixtureSampler(self.store, "validation"), self.config)
+        card = model_card(self.config, self.store, denoiser, self.state.step, result)
+        (directory / "README.md").write_text(card)
+        write_record(directory, self.record | {"step": self.state.step, "validation": result})
 
     def _pipeline(self) -> TTAPipeline:
         return TTAPipeline(self.model.denoiser, load_tokenizer(self.store.tokenizer_dir))

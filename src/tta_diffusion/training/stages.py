@@ -7,6 +7,7 @@ own mistakes at that step size.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +15,9 @@ from tta_diffusion.configuration import build
 from tta_diffusion.training.config import Stage, TrainConfig
 from tta_diffusion.training.distributed import World
 from tta_diffusion.training.loop import MODEL, Run
+from tta_diffusion.training.record import RECORD
 
 ROLLOUT_SHARE = 0.5
-DONE = "run.json"
 
 
 def stage_configs(config: TrainConfig) -> list[TrainConfig]:
@@ -39,14 +40,30 @@ def stage_configs(config: TrainConfig) -> list[TrainConfig]:
                 condition=replace(config.condition, rollout=ROLLOUT_SHARE if stage.form == "rollout" else 0.0),
             )
         )
+    if len({run.out for run in runs}) < len(runs):
+        raise ValueError("stages: two of them have the same grid and form")
     return runs
 
 
 def train_all(config: TrainConfig, world: World | None = None) -> Path:
-    """Trains the base and every stage; finished ones are skipped, an unfinished one is resumed."""
+    """Trains the base and every stage; finished ones are skipped, an unfinished one is resumed.
+
+    Where `run.minutes` ends a run before its last step, the stages after it wait for the next call.
+    """
     result = Path(config.out)
     for run in stage_configs(config):
         result = Path(run.out) / MODEL
-        if not (result / DONE).is_file():
+        if not finished(run):
             result = Run(run, world).train()
+        if not finished(run):
+            break
     return result
+
+
+def finished(run: TrainConfig) -> bool:
+    """True where the model of a run is written and has all the steps that its config asks for."""
+    record = Path(run.out) / MODEL / RECORD
+    try:
+        return bool(json.loads(record.read_text())["step"] >= run.optim.steps)
+    except (OSError, ValueError, KeyError):
+        return False

@@ -15,6 +15,8 @@ def build_denoiser(config: TrainConfig, store: TokenStore) -> SimplexDenoiser:
     """The denoiser of `config.model`, checked against the data it will be trained on."""
     model = config.model
     length = model.length or store.length
+    if length < store.length:
+        raise ValueError(f"model.length is {length}, but the sequences of '{config.data}' have {store.length} tokens")
     trained_steps = config.time.grid
     if model.start is None:
         assert model.backbone is not None

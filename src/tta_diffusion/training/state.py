@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from tta_diffusion.training.config import OptimSettings
 from tta_diffusion.training.distributed import fill, whole
@@ -18,7 +19,8 @@ class TrainState:
 
     def __init__(self, model: nn.Module, settings: OptimSettings, times: TimeSampler, device: torch.device) -> None:
         self.step = 0
-        self.times = times
+        self.losses: list[Tensor] = []  # this process's part of each step's loss since the last report
+        self.times, self.device = times, device
         self.decay = settings.ema
         self.named = {clean_name(n): p for n, p in model.named_parameters() if p.requires_grad}
         self.ema = [p.detach().clone() for p in self.named.values()] if settings.ema else []
@@ -28,6 +30,8 @@ class TrainState:
         """One optimizer step on the accumulated gradients; returns their norm before clipping."""
         parameters = list(self.named.values())
         norm = torch.nn.utils.clip_grad_norm_(parameters, clip)
+        if isinstance(norm, DTensor):
+            norm = norm.full_tensor()
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = lr
@@ -61,17 +65,29 @@ class TrainState:
         return files
 
     def scalars(self) -> dict[str, Any]:
+        """All but `losses`, which only the processes together know."""
         return {"step": self.step, "times": self.times.state()}
 
     def restore(self, files: dict[str, dict[str, Tensor]], scalars: dict[str, Any]) -> None:
-        """The exact opposite of `tensors` and `scalars`."""
+        """The exact opposite of `tensors` and `scalars` (with `losses`)."""
+        self._check_fit(files)
         self.step = scalars["step"]
         self.times.restore(scalars["times"])
+        self.losses = [torch.tensor(loss, device=self.device) for loss in scalars["losses"]]
         for name, parameter in self.named.items():
             fill(parameter, files["weights"][name])
         for name, average in zip(self.named, self.ema, strict=False):
             fill(average, files["ema"][name])
         self._restore_optimizers(files["optimizer"])
+
+    def _check_fit(self, files: dict[str, dict[str, Tensor]]) -> None:
+        """A checkpoint of another model, or of one without a moving average, cannot be gone on from."""
+        saved = {name: tuple(value.shape) for name, value in files["weights"].items()}
+        mine = {name: tuple(p.shape) for name, p in self.named.items()}
+        wrong = sorted(n for n in saved.keys() | mine.keys() if saved.get(n) != mine.get(n))
+        if wrong or bool(self.ema) != ("ema" in files):
+            what = f"'{wrong[0]}' differs" if wrong else "optim.ema was switched on or off"
+            raise ValueError(f"the checkpoint does not fit this config ({what}): choose another output directory")
 
     def _restore_optimizers(self, saved: dict[str, Tensor]) -> None:
         owner = {p: o for o in self.optimizers for group in o.param_groups for p in group["params"]}
@@ -79,6 +95,8 @@ class TrainState:
             key, _, name = full_name.partition(":")
             parameter = self.named[name]
             optimizer = owner[parameter]
+            if isinstance(optimizer, torch.optim.AdamW) == (key == "momentum_buffer"):
+                raise ValueError("the checkpoint is of another optimizer (optim.name): choose another output directory")
             if value.shape == parameter.shape:
                 moment = torch.zeros_like(parameter)
                 fill(moment, value)

@@ -37,7 +37,7 @@ class TimeSampler:
             draws = (order + torch.rand((), generator=generator, dtype=torch.float64)) / batch
         u = self._quantile(draws)
         if self.settings.grid:
-            u = (u * self.settings.grid).ceil().clamp(1, self.settings.grid) / self.settings.grid
+            return ((u * self.settings.grid).ceil().clamp(1, self.settings.grid) / self.settings.grid).float()
         return u.clamp(min=1e-3, max=1.0).float()
 
     def per_token(self, u: Tensor, length: int, generator: torch.Generator) -> Tensor:
@@ -59,7 +59,8 @@ class TimeSampler:
 
     def observe(self, u: Tensor, loss: Tensor) -> None:
         """Folds the losses (B,) at shared times (B,) into the running curve."""
-        bucket = (u.double() * BUCKETS).long().clamp(0, BUCKETS - 1)
+        low = self.settings.low
+        bucket = ((u.double() - low) / (1 - low) * BUCKETS).long().clamp(0, BUCKETS - 1)
         count = torch.bincount(bucket, minlength=BUCKETS).double()
         total = torch.bincount(bucket, weights=loss.double(), minlength=BUCKETS)
         fresh = count > 0

@@ -1,0 +1,54 @@
+"""`tta list`: every name that an option takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tta_diffusion.cli import names
+
+SECTIONS = {
+    "Allocation policies (--allocation)": names.POLICIES,
+    "Allocation wrappers": names.WRAPPERS,
+    "Hard controls (--control)": names.CONTROLS,
+    "Time grids (--grid)": names.GRIDS,
+    "Noise engines (--engine)": names.ENGINES,
+    "Step rules (--step-rule)": names.STEP_RULES,
+    "Strength schedules (--strength-schedule)": names.STRENGTHS,
+    "Importance (--importance)": names.IMPORTANCE,
+    "Noise schedules (of a model)": names.SCHEDULES,
+}
+
+app = typer.Typer()
+
+
+@app.command("list")
+def show(
+    model: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Also list the classifiers in this model directory, with their labels."),
+    ] = None,
+) -> None:
+    """List allocation policies, controls, grids and engines, one line each."""
+    sections = dict(SECTIONS)
+    if model is not None:
+        sections["Controls of the model (--control)"] = classifiers(model)
+    typer.echo("\n\n".join(_section(title, rows) for title, rows in sections.items()))
+
+
+def classifiers(model: Path) -> dict[str, str]:
+    """Name -> labels of the classifiers beside a model, read from their configs alone."""
+    if not model.is_dir():
+        raise ValueError(f"no model at '{model}': the directory does not exist")
+    found = {}
+    for path in sorted(model.glob("controls/*/config.json")):
+        labels = json.loads(path.read_text(encoding="utf-8")).get("id2label", {})
+        found[path.parent.name] = "=" + " or =".join(labels.values()) if labels else "labels unknown"
+    return found
+
+
+def _section(title: str, rows: dict[str, str]) -> str:
+    return names.block(title, rows or {"none": ""}).removeprefix("\b\n")

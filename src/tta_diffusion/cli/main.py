@@ -1,0 +1,58 @@
+"""The `tta` command."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+import tta_diffusion
+from tta_diffusion.cli.errors import guard
+from tta_diffusion.cli.lazy import Entry, LazyGroup
+
+
+class Commands(LazyGroup):
+    """To add a command, add a line: its module is imported when it runs, or asks for its own help."""
+
+    table = {  # noqa: RUF012
+        "generate": Entry("tta_diffusion.cli.generate", "app", "Write texts that continue prompts, under controls."),
+        "list": Entry("tta_diffusion.cli.listing", "app", "List allocation policies, controls, grids and engines."),
+        "data": Entry("tta_diffusion.cli.data", "app", "Prepare training data, and look at it."),
+        "env": Entry("tta_diffusion.cli.env", "app", "Show versions, the device and the default model."),
+    }
+
+
+app = typer.Typer(cls=Commands, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tta-diffusion {tta_diffusion.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Controllable text generation with diffusion language models: token timestep allocation.
+
+    Try: tta generate "The pizza" --control sentiment=negative
+    """
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command line and returns the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a terminal that cannot show a character must not lose the text
+            stream.reconfigure(errors="backslashreplace")
+    arguments = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    command = typer.main.get_command(app)
+    return guard(lambda: command.main(args=arguments, prog_name="tta", standalone_mode=False))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

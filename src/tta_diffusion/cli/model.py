@@ -1,0 +1,55 @@
+"""Which model to load, on which device."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tta_diffusion
+from tta_diffusion.registry import closest
+
+if TYPE_CHECKING:
+    from tta_diffusion.pipeline import TTAPipeline
+
+VARIABLE = "TTA_MODEL"
+SHIPPED = Path(tta_diffusion.__file__).parent / "assets" / "model"
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+def find_model(given: str | None) -> str:
+    """The model asked for, else TTA_MODEL, else the one in the package."""
+    model = given or os.environ.get(VARIABLE)
+    if model:
+        return model
+    if not SHIPPED.is_dir():
+        raise ValueError(f"this installation brings no model: pass --model DIR, or set {VARIABLE}")
+    return str(SHIPPED)
+
+
+def load_model(model: str, device: str, dtype: str | None) -> TTAPipeline:
+    """A pipeline, without the chatter of the libraries below it."""
+    if dtype is not None and dtype not in DTYPES:
+        raise ValueError(f"Unknown dtype '{dtype}'.{closest(dtype, list(DTYPES))}")
+    import torch
+    from transformers.utils import logging
+
+    from tta_diffusion.pipeline import TTAPipeline
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    return TTAPipeline.from_pretrained(model, find_device(device), getattr(torch, dtype) if dtype else None)
+
+
+def find_device(name: str) -> str:
+    import torch
+
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        kind = torch.device(name).type
+    except RuntimeError:
+        raise ValueError(f"Unknown device '{name}': write auto, cpu, cuda or cuda:1") from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError("there is no usable CUDA device here: use --device cpu")
+    return name

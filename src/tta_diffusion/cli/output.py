@@ -1,0 +1,59 @@
+"""Finished texts to standard output, as they come."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from tta_diffusion.display import numbered
+
+if TYPE_CHECKING:
+    from tta_diffusion.pipeline import TTAOutput
+
+
+def escape(text: str) -> str:
+    """A text in one line: a line break becomes \\n, and a backslash \\\\, so that it can be undone."""
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+
+
+class Writer:
+    """One line a text; JSON objects with `as_json`; laid out for reading where `pretty` (a terminal)."""
+
+    def __init__(self, total: int, control: list[str], as_json: bool, pretty: bool) -> None:
+        self.written = 0
+        self._total, self._control = total, control
+        self._json, self._pretty = as_json, pretty
+
+    def write(self, output: TTAOutput) -> None:
+        if self._pretty and not self._json:
+            first = self.written + 1 if self._total > 1 else None
+            Console(highlight=False).print(numbered(output.texts, output.prompts, first))
+        else:
+            for line in self._objects(output) if self._json else map(escape, output.texts):
+                print(line)
+        # Whoever reads a pipe, or interrupts the next batch, has this one.
+        sys.stdout.flush()
+        self.written += len(output.texts)
+
+    def _objects(self, output: TTAOutput) -> list[str]:
+        rows = zip(output.prompts, output.texts, output.seeds, output.steps, strict=True)
+        shared = {"control": self._control, "allocation": str(output.settings.allocation)}
+        return [
+            json.dumps({"prompt": prompt, "text": text, "seed": seed, "steps": steps} | shared, ensure_ascii=False)
+            for prompt, text, seed, steps in rows
+        ]
+
+
+def check_writable(path: Path) -> None:
+    """Fails before the sampling, not after it."""
+    if path.is_dir():
+        raise ValueError(f"'{path}' is a directory: name a file for the trace")
+    if not path.parent.is_dir():
+        raise ValueError(f"'{path}' cannot be written: the directory '{path.parent}' does not exist")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ValueError(f"'{path}' cannot be written: permission denied")

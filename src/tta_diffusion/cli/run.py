@@ -1,0 +1,115 @@
+"""Runs a request batch by batch, so that what is finished is printed and kept."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from tta_diffusion.cli.output import Writer
+from tta_diffusion.cli.request import Request
+from tta_diffusion.display import LiveView, NoView, ProgressView, View
+
+if TYPE_CHECKING:
+    from tta_diffusion.pipeline import TTAPipeline
+    from tta_diffusion.trace import Trace
+
+QUIET_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Batch:
+    """`count` texts for each prompt, with the seeds seed, seed + 1, ..."""
+
+    prompts: list[str]
+    count: int
+    seed: int
+
+
+def batches(prompts: list[str], count: int, seed: int, size: int) -> Iterator[Batch]:
+    """At most `size` texts at a time, in the order of the prompts; a text does not depend on its batch."""
+    if count >= size:
+        for prompt in prompts:
+            for low in range(0, count, size):
+                yield Batch([prompt], min(size, count - low), seed + low)
+    else:
+        group = size // count
+        for low in range(0, len(prompts), group):
+            yield Batch(prompts[low : low + group], count, seed)
+
+
+def loading(what: str) -> AbstractContextManager[Any]:
+    """A sign of life on a terminal."""
+    return Console(stderr=True).status(f"loading {what}") if sys.stderr.isatty() else nullcontext()
+
+
+def choose_view(total: int, batch_size: int, live: bool) -> View:
+    """Drafts on a terminal, a bar where they come in several batches, a late bar on stderr beside a pipe."""
+    if live:
+        console = Console()
+        return LiveView(console) if total <= batch_size else ProgressView(console, total)
+    return ProgressView(Console(stderr=True), total, QUIET_SECONDS) if sys.stderr.isatty() else NoView()
+
+
+def run(
+    pipeline: TTAPipeline, prompts: list[str], request: Request, as_json: bool, live: bool, trace: Path | None
+) -> None:
+    """Writes all texts of a request; Ctrl-C keeps those of the finished batches."""
+    check(pipeline, prompts, request)
+    total, terminal = len(prompts) * request.num_samples, sys.stdout.isatty()
+    config = pipeline.defaults.override(request.settings)
+    view = choose_view(total, config.batch_size, live and terminal and not as_json)
+    writer = Writer(total, request.control, as_json, terminal)
+    seed = secrets.randbits(31) if request.seed is None else request.seed
+    began = time.monotonic()
+    try:
+        todo = batches(prompts, request.num_samples, seed, config.batch_size)
+        sample(pipeline, todo, request, view, writer, trace)
+    except KeyboardInterrupt:
+        print(f"Interrupted: {writer.written} of {total} texts finished.", file=sys.stderr)
+        raise
+    if terminal and not as_json:
+        facts = f"seed {seed}, {config.steps} steps, {config.allocation}, {time.monotonic() - began:.1f} s"
+        Console(stderr=True, highlight=False).print(facts, style="dim")
+
+
+def sample(
+    pipeline: TTAPipeline, todo: Iterator[Batch], request: Request, view: View, writer: Writer, trace: Path | None
+) -> None:
+    traces: list[Trace] = []
+    try:
+        for batch in todo:
+            output = pipeline(
+                batch.prompts,
+                control=list(request.control),
+                num_samples=batch.count,
+                seed=batch.seed,
+                return_trace=trace is not None,
+                callback_on_step_end=view.step,
+                **request.settings,
+            )
+            traces += output.traces or []
+            view.hide()
+            writer.write(output)
+    finally:
+        view.hide()
+        if trace is not None and traces:
+            save(traces, trace)
+
+
+def check(pipeline: TTAPipeline, prompts: list[str], request: Request) -> None:
+    """Every prompt and control before the first step: the last prompt must not fail after an hour."""
+    pipeline.check(prompts, list(request.control), **request.settings)
+
+
+def save(traces: list[Trace], path: Path) -> None:
+    from tta_diffusion.trace import save_traces
+
+    save_traces(traces, path)

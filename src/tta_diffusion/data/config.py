@@ -1,0 +1,146 @@
+"""What to prepare: the sources of a corpus and how their text becomes token sequences."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tta_diffusion.registry import closest
+
+T = TypeVar("T")
+
+SHORTEST_LENGTH = 8
+
+
+@dataclass(frozen=True)
+class SourceConfig:
+    """One text data set. Exactly one of `path` (a file, a folder or a glob) and `hub` is set."""
+
+    name: str
+    path: tuple[str, ...] = ()  # a single string will do
+    hub: str = ""
+    subset: str = ""  # hub only: the configuration of the data set
+    split: str = "train"  # hub only
+    field: str = "text"
+    where: Mapping[str, Any] = dataclasses.field(
+        default_factory=dict
+    )  # column -> the value, or list of values, to keep
+    kind: str = "plain"  # which cleaner
+    weight: float = 1.0  # share of the samples drawn in training
+    limit: int = 0  # read at most so many documents; 0: all
+    hold_out: tuple[str, ...] = ()  # files whose paragraphs must not enter the corpus
+    passage: int = 20_000  # longer documents are broken, at a paragraph, into passages of so many characters
+
+    def __post_init__(self) -> None:
+        for key in ("path", "hold_out"):
+            value: Any = getattr(self, key)
+            object.__setattr__(self, key, (value,) if isinstance(value, str) else tuple(value))
+        if not re.fullmatch(r"[A-Za-z0-9_]+", self.name):
+            raise ValueError(f"Source name '{self.name}' names files: use letters, digits and '_' only.")
+        if bool(self.path) == bool(self.hub):
+            raise ValueError(f"Source '{self.name}' needs either 'path' (local files) or 'hub' (a data set name).")
+        if self.weight <= 0:
+            raise ValueError(f"Source '{self.name}' has weight {self.weight}: use a positive one, or remove it.")
+        if self.limit < 0 or self.passage < 1:
+            raise ValueError(f"Source '{self.name}': 'limit' must be 0 or more and 'passage' at least 1.")
+
+
+@dataclass(frozen=True)
+class PrepareConfig:
+    """A whole corpus."""
+
+    sources: tuple[SourceConfig, ...]
+    length: int = 64
+    vocab_size: int = 12_288  # of the tokenizer trained here
+    tokenizer: str = ""  # a checkpoint directory to take the tokenizer from; empty: train one
+    tokenizer_characters: int = 60_000_000  # sample the tokenizer is trained on
+    bos: bool = True  # every sequence starts with <s>
+    partial: float = 0.1  # share of sequences that hold a single sentence, so that lengths vary
+    overlong: str = "cut"  # a sentence longer than a sequence: cut | drop
+    min_tokens: int = 8  # shorter documents are dropped
+    deduplicate: bool = True  # drop long paragraphs seen before
+    validation_fraction: float = 0.005  # of the documents
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.sources:
+            raise ValueError("The configuration lists no sources: add at least one under 'sources'.")
+        names = [source.name for source in self.sources]
+        if len(set(names)) < len(names):
+            raise ValueError(f"Two sources share a name ({', '.join(sorted(names))}): rename one.")
+        if self.length < SHORTEST_LENGTH:
+            raise ValueError(
+                f"Sequence length {self.length} is too short for a sentence: use {SHORTEST_LENGTH} or more."
+            )
+        if self.overlong not in ("cut", "drop"):
+            raise ValueError(f"Unknown 'overlong' rule '{self.overlong}'.{closest(self.overlong, ['cut', 'drop'])}")
+        held_out = [source.name for source in self.sources if source.hold_out]
+        if held_out and not self.deduplicate:
+            raise ValueError(f"Source '{held_out[0]}' has 'hold_out', which works only with 'deduplicate: true'.")
+        for key in ("partial", "validation_fraction"):
+            if not 0 <= getattr(self, key) <= 1:
+                raise ValueError(f"'{key}' is a share and must lie between 0 and 1, not {getattr(self, key)}.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values: lists for tuples."""
+        return dict(json.loads(json.dumps(dataclasses.asdict(self))))
+
+
+def _build(cls: type[T], values: Any, where: str) -> T:
+    """`cls(**values)` with unknown, missing and mistyped keys reported by name."""
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{where} must be a mapping of settings, not {type(values).__name__}.")
+    known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
+    for key, value in values.items():
+        if key not in known:
+            raise ValueError(f"Unknown setting '{key}' in {where}.{closest(str(key), list(known))}")
+        _check_type(f"'{key}' in {where}", str(known[key].type), value)
+    missing = [name for name in ("name", "sources") if name in known and name not in values]
+    if missing:
+        raise ValueError(f"{where} lacks the setting '{missing[0]}': add it.")
+    return cls(**values)
+
+
+def _check_type(what: str, annotation: str, value: Any) -> None:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    right = {
+        "int": whole,
+        "float": whole or isinstance(value, float),
+        "bool": isinstance(value, bool),
+        "str": isinstance(value, str),
+        "tuple[str, ...]": isinstance(value, str)
+        or (isinstance(value, list) and all(isinstance(v, str) for v in value)),
+        "Mapping[str, Any]": isinstance(value, Mapping),
+    }
+    names = {"tuple[str, ...]": "text or a list of texts", "str": "text", "Mapping[str, Any]": "a mapping"}
+    if not right.get(annotation, True):
+        raise ValueError(f"{what} must be {names.get(annotation, annotation)}, not {value!r}.")
+
+
+def config_from_dict(values: Any) -> PrepareConfig:
+    """A nested mapping, as read from YAML -> PrepareConfig."""
+    if isinstance(values, Mapping) and isinstance(values.get("sources"), list):
+        entries = values["sources"]
+        sources = tuple(_build(SourceConfig, entry, f"source {i + 1}") for i, entry in enumerate(entries))
+        values = {**values, "sources": sources}
+    elif isinstance(values, Mapping) and "sources" in values:
+        raise ValueError("'sources' must be a list of mappings, each with a 'name' and a 'path' or 'hub'.")
+    return _build(PrepareConfig, values, "the configuration")
+
+
+def load_config(path: str | Path) -> PrepareConfig:
+    import yaml
+
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"No configuration file {path}: check --config.")
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not valid YAML: {error}") from None
+    return config_from_dict(values)

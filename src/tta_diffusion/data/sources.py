@@ -1,0 +1,145 @@
+"""Iterate the texts of a source without holding the source in memory."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from tta_diffusion.data.config import SourceConfig
+
+Row = Mapping[str, Any]
+
+ROWS_AT_A_TIME = 64  # a row may be a whole novel
+
+
+def find_files(patterns: tuple[str, ...], data_dir: Path, source: str) -> list[Path]:
+    """Files matching `patterns` (file, folder or glob, relative to `data_dir`), sorted within a pattern."""
+    found: list[Path] = []
+    for pattern in patterns:
+        where = os.path.join(glob.escape(str(data_dir)), pattern)
+        matches = [Path(p) for p in sorted(glob.glob(where, recursive=True))]
+        files = [f for m in matches for f in (sorted(m.rglob("*")) if m.is_dir() else [m])]
+        readable = [f for f in files if f.suffix in _READERS]
+        if not readable:
+            raise ValueError(
+                f"Source '{source}': no {' / '.join(_READERS)} file matches '{pattern}' under {data_dir}. "
+                "Check the path and --data-dir."
+            )
+        found += [f for f in readable if f not in found]
+    return found
+
+
+def _parquet_rows(path: Path, columns: list[str]) -> Iterator[Row]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        _check_columns(path, columns, file.schema_arrow.names)
+        for batch in file.iter_batches(ROWS_AT_A_TIME, columns=columns):
+            yield from batch.to_pylist()
+
+
+def _json_rows(path: Path, columns: list[str]) -> Iterator[Row]:
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{path}, line {number} is not JSON ({error.msg}): fix or remove it.") from None
+            if not isinstance(row, dict):
+                raise ValueError(f"{path}, line {number} is not a JSON object: each line must be one.")
+            _check_columns(path, columns, list(row))
+            yield row
+
+
+def _text_rows(path: Path, columns: list[str]) -> Iterator[Row]:
+    """One line is one document, as in the `text` loader of the `datasets` package."""
+    _check_columns(path, [c for c in columns if c != "text"], ["text"])
+    with path.open(encoding="utf-8") as file:
+        yield from ({"text": line} for line in file if line.strip())
+
+
+_READERS: dict[str, Callable[[Path, list[str]], Iterator[Row]]] = {
+    ".parquet": _parquet_rows,
+    ".jsonl": _json_rows,
+    ".txt": _text_rows,
+}
+
+
+def _check_columns(where: object, wanted: list[str], there: list[str]) -> None:
+    for column in wanted:
+        if column not in there:
+            raise ValueError(
+                f"{where} has no column '{column}' (it has: {', '.join(there)}). Set 'field' or 'where' accordingly."
+            )
+
+
+def _hub_rows(source: SourceConfig, columns: list[str]) -> Iterator[Row]:
+    try:
+        from datasets import load_dataset
+    except ImportError:
+        raise ValueError(
+            f"Source '{source.name}' comes from the hub, which needs the 'datasets' package: "
+            "pip install 'tta-diffusion[hub]'."
+        ) from None
+    rows = load_dataset(source.hub, source.subset or None, split=source.split, streaming=True)
+    for row in rows:
+        _check_columns(source.hub, columns, list(row))
+        yield row
+
+
+def _matches(row: Row, where: Mapping[str, Any]) -> bool:
+    return all(row[c] in value if isinstance(value, list) else row[c] == value for c, value in where.items())
+
+
+def _texts_of(rows: Iterator[Row], source: SourceConfig) -> Iterator[str]:
+    for row in rows:
+        if _matches(row, source.where) and (text := row[source.field]) is not None:
+            if not isinstance(text, str):
+                raise ValueError(
+                    f"Source '{source.name}': column '{source.field}' holds {type(text).__name__}, not text."
+                )
+            yield text
+
+
+def _columns(source: SourceConfig) -> list[str]:
+    return list(dict.fromkeys([source.field, *source.where]))
+
+
+def iterate_file(path: Path, source: SourceConfig) -> Iterator[str]:
+    """The texts of one file that pass the `where` filter."""
+    return _texts_of(_READERS[path.suffix](path, _columns(source)), source)
+
+
+def iterate_texts(source: SourceConfig, data_dir: Path) -> Iterator[str]:
+    """Every text of the source, in file order, up to its `limit`."""
+    if source.hub:
+        texts = _texts_of(_hub_rows(source, _columns(source)), source)
+    else:
+        files = find_files(source.path, data_dir, source.name)
+        texts = (text for path in files for text in iterate_file(path, source))
+    return islice(texts, source.limit or None)
+
+
+def count_rows(source: SourceConfig, data_dir: Path) -> int | None:
+    """How many rows the source has at most (for a progress bar); None if that needs downloading it."""
+    if source.hub:
+        return source.limit or None
+    total = sum(_count(path) for path in find_files(source.path, data_dir, source.name))
+    return min(total, source.limit) if source.limit else total
+
+
+def _count(path: Path) -> int:
+    if path.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        return int(pq.read_metadata(path).num_rows)
+    with path.open("rb") as file:
+        blocks: Iterator[bytes] = iter(lambda: file.read(1 << 20), b"")
+        return sum(block.count(b"\n") for block in blocks)

@@ -1,0 +1,90 @@
+"""The settings of a call, and the sampler they describe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, get_type_hints
+
+from torch import Tensor
+
+from tta_diffusion.allocation import Allocation, parse_allocation
+from tta_diffusion.configuration import fit
+from tta_diffusion.control.objective import Objective
+from tta_diffusion.denoiser.model import SimplexDenoiser
+from tta_diffusion.guidance import Guidance, GuidanceConfig
+from tta_diffusion.process.simplex import SimplexProcess
+from tta_diffusion.projection import ProjectionConfig
+from tta_diffusion.registry import closest
+from tta_diffusion.sampler import Sampler, SamplerConfig
+
+
+@dataclass(frozen=True)
+class GenerationConfig:
+    """Every setting of a call, flat, so that a YAML file or keyword arguments can name it."""
+
+    steps: int = 50
+    allocation: str | Allocation = "adaptive:0.6"
+    strength: float = 2000.0
+    iterations: int = 3
+    guidance_start: float = 1.0
+    guidance_stop: float = 0.0
+    strength_schedule: str = "constant"
+    importance: str = "embeddings"
+    top_p: float = 0.9
+    top_k: int = 0
+    temperature: float = 1.0
+    grid: str | Tensor = "uniform"
+    engine: str = "sparse"
+    step_rule: str = "ddpm"
+    time_conditioning: str | None = None  # None: what the model was trained for
+    max_length: int | None = None  # tokens on the sheet; None: what the model was trained for
+    snap: bool = False
+    early_exit: bool = True
+    batch_size: int = 32
+
+    def override(self, settings: dict[str, Any]) -> GenerationConfig:
+        """A copy with some settings changed; an unknown one is an error that names the nearest known one."""
+        hints = get_type_hints(type(self))
+        known = [f.name for f in fields(self)]
+        for name in settings:
+            if name not in known:
+                raise ValueError(f"Unknown setting '{name}'.{closest(name, known)}")
+        changed = replace(self, **{name: fit(hints[name], value, name) for name, value in settings.items()})
+        for name in ("steps", "batch_size"):
+            if getattr(changed, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(changed, name)}")
+        if isinstance(changed.grid, Tensor):
+            changed = replace(changed, steps=len(changed.grid))
+        return changed
+
+
+def make_sampler(
+    denoiser: SimplexDenoiser, objectives: list[tuple[Objective, float]], config: GenerationConfig
+) -> Sampler:
+    """The sampler of a call. Without a judging objective there is no importance: policies that read it are constant."""
+    guidance = GuidanceConfig(
+        config.strength,
+        config.iterations,
+        config.guidance_start,
+        config.guidance_stop,
+        config.strength_schedule,
+        config.importance,
+    )
+    allocation = parse_allocation(config.allocation)
+    if allocation.signal == "importance" and all(getattr(objective, "pins_only", False) for objective, _ in objectives):
+        allocation = Allocation("constant")
+    own = denoiser.config
+    return Sampler(
+        denoiser,
+        SimplexProcess(own.vocab_size, own.scale, own.schedule, config.engine, config.step_rule),
+        SamplerConfig(
+            config.steps,
+            config.grid,
+            ProjectionConfig(config.top_p, config.top_k, config.temperature),
+            config.time_conditioning or own.time_conditioning,
+            config.snap,
+            config.early_exit,
+        ),
+        allocation,
+        Guidance(objectives, guidance) if objectives else None,
+    )

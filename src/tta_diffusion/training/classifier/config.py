@@ -1,0 +1,105 @@
+"""Everything a classifier run is made of. One YAML under configs/classifiers/ is one of these."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tta_diffusion.process.noise import ENGINES
+from tta_diffusion.schedule import get_schedule
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """`start` (a denoiser directory, or the hub name or directory of any encoder), or a fresh `backbone`."""
+
+    start: str | None = None
+    backbone: dict[str, Any] = field(default_factory=dict)  # Hugging Face config; with `start`, changes to its config
+
+
+@dataclass(frozen=True)
+class SoftSettings:
+    """Inputs as they occur while a text is being written (see `soft`): shares of the sequences of a batch."""
+
+    noisy: float = 0.2  # noisy simplex
+    mixture: float = 0.3  # the true token mixed with others
+    replaced: float = 0.1  # some tokens replaced
+    times: tuple[float, float] = (0.0, 0.7)  # of the noisy simplex; later ones leave nothing of the text
+    schedule: str = "cosine"
+    scale: float = 5.0  # K of the simplex
+    engine: str = "auto"  # of the noise: dense, sparse, or dense on a GPU and sparse elsewhere
+    prefix: float = 0.5  # share of the soft sequences whose beginning is clean, like a prompt
+    evaluate: tuple[float, ...] = (0.15, 0.3, 0.45)  # times that the report shows
+
+
+@dataclass(frozen=True)
+class OptimSettings:
+    """AdamW with warm-up and cosine decay."""
+
+    steps: int = 3000
+    batch: int = 256
+    lr: float = 5e-4
+    warmup: int = 200
+    final_lr: float = 0.02  # as a fraction of lr
+    weight_decay: float = 0.05
+    betas: tuple[float, float] = (0.9, 0.98)
+    clip: float = 1.0
+    ema: float = 0.998  # 0: off
+    label_smoothing: float = 0.0
+    balanced: bool = True  # every class as often as every other, in training and in the measures
+    cut: float = 0.3  # share of the sequences cut to a random beginning
+    task_power: float = 0.5  # several tasks: how often each comes goes with its number of rows to this power
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """How it runs."""
+
+    seed: int = 0
+    precision: str = "bf16"  # on a GPU; bf16 or fp32
+    compile: bool = False
+    device: str = "auto"
+    log_every: int = 50
+    eval_every: int = 500
+    eval_rows: int = 8192  # of each task, at most
+    eval_batch: int = 512
+    keep_best: bool = True  # the weights with the lowest validation loss, not the last ones
+
+
+@dataclass(frozen=True)
+class ClassifierConfig:
+    """A run on prepared data (one directory, or several for a shared trunk with one head each) into `out`."""
+
+    data: str | tuple[str, ...]
+    out: str
+    model: ModelSettings = field(default_factory=ModelSettings)
+    soft: SoftSettings = field(default_factory=SoftSettings)
+    optim: OptimSettings = field(default_factory=OptimSettings)
+    run: RunSettings = field(default_factory=RunSettings)
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        if self.model.start is None and "model_type" not in self.model.backbone:
+            raise ValueError("model: give 'start' (an encoder to go on from) or 'backbone' with a 'model_type'")
+        soft = self.soft
+        get_schedule(soft.schedule)
+        if soft.engine != "auto":
+            ENGINES.get(soft.engine)
+        shares = {"noisy": soft.noisy, "mixture": soft.mixture, "replaced": soft.replaced}
+        if min(shares.values()) < 0 or sum(shares.values()) > 1:
+            raise ValueError(f"soft.noisy, soft.mixture and soft.replaced are shares of one whole, got {shares}")
+        if not 0 <= soft.times[0] <= soft.times[1] <= 1:
+            raise ValueError(f"soft.times needs two rising times between 0 and 1, got {list(soft.times)}")
+        if self.optim.steps < 1 or self.optim.batch < 1:
+            raise ValueError(
+                f"optim.steps and optim.batch must be 1 or more, got {self.optim.steps} and {self.optim.batch}"
+            )
+        if self.run.precision not in ("bf16", "fp32"):
+            raise ValueError(f"run.precision must be bf16 or fp32, got '{self.run.precision}'")
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        return (self.data,) if isinstance(self.data, str) else self.data
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)

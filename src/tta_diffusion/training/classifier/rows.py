@@ -1,0 +1,139 @@
+"""Labelled rows from files or the hub."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any
+
+from tta_diffusion.data.sources import find_files
+from tta_diffusion.training.classifier.halves import normalised
+from tta_diffusion.training.classifier.tasks import LabelledSource, Task
+
+RawRow = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A raw text (and the second of a pair) with the number of its label."""
+
+    text: str
+    label: int
+    second: str = ""
+
+    @property
+    def key(self) -> str:
+        """What makes the row unique, whatever its case and punctuation."""
+        return normalised(self.text) + ("\n" + normalised(self.second) if self.second else "")
+
+
+def read_rows(source: LabelledSource, task: Task, data_dir: Path, files: tuple[str, ...] | None = None) -> list[Row]:
+    """All rows of the source (or of other `files` of the same form), without those whose class is left out."""
+    raw = _hub_rows(source) if source.hub and files is None else _file_rows(source, data_dir, files or source.path)  # type: ignore[arg-type]
+    rows = []
+    for values in islice(raw, source.limit or None):
+        label = _label(values, source, task)
+        if label is not None:
+            text, second = values[source.text], values[source.second] if source.second else ""
+            if not isinstance(text, str) or not isinstance(second, str):
+                raise ValueError(f"source '{source.name}': column '{source.text}' holds something that is not text")
+            rows.append(Row(text, label, second))
+    return rows + (mispaired(rows, task.labels.index(source.mispair)) if source.mispair else [])
+
+
+def read_keys(source: LabelledSource, data_dir: Path, files: tuple[str, ...]) -> Iterator[str]:
+    """The keys of the texts in `files`, whatever their labels."""
+    columns = [source.text, source.second] if source.second else [source.text]
+    for values in _file_rows(source, data_dir, files, columns):
+        yield Row(values[source.text], 0, values[source.second] if source.second else "").key
+
+
+def _label(values: RawRow, source: LabelledSource, task: Task) -> int | None:
+    if source.constant:
+        return task.labels.index(source.constant)
+    value = values[source.label]
+    if source.classes:
+        return task.labels.index(source.classes[value]) if value in source.classes else None
+    if not isinstance(value, int) or not 0 <= value < len(task.labels):
+        raise ValueError(
+            f"source '{source.name}' has the label {value!r}, but task '{task.name}' has the labels 0 to "
+            f"{len(task.labels) - 1} ({', '.join(task.labels)}): map the values with 'classes'"
+        )
+    return value
+
+
+def mispaired(rows: list[Row], label: int) -> list[Row]:
+    """Wrong pairs: each first text with the second of the next row in alphabetical order, where they are unrelated.
+
+    Neighbours in the alphabet begin with the same words, so that the pairs are not told apart at a glance. Related
+    are texts linked by a chain of given pairs.
+    """
+    root: dict[str, str] = {}
+
+    def find(text: str) -> str:
+        while root.setdefault(text, text) != text:
+            root[text] = root[root[text]]
+            text = root[text]
+        return text
+
+    for row in rows:
+        root[find(normalised(row.text))] = find(normalised(row.second))
+    order = sorted(rows, key=lambda row: (normalised(row.text), normalised(row.second)))
+    return [
+        Row(a.text, label, b.second)
+        for a, b in pairwise(order)
+        if find(normalised(a.text)) != find(normalised(b.second))
+    ]
+
+
+def _file_rows(
+    source: LabelledSource, data_dir: Path, files: tuple[str, ...], columns: list[str] | None = None
+) -> Iterator[RawRow]:
+    columns = columns or source.columns
+    for path in find_files(files, data_dir, source.name):
+        if path.suffix == ".parquet":
+            yield from _parquet_rows(path, columns)
+        elif path.suffix == ".jsonl":
+            for line in path.read_text(encoding="utf-8").splitlines():
+                row = json.loads(line)
+                _check_columns(path, columns, list(row))
+                yield row
+        else:
+            raise ValueError(f"source '{source.name}': {path} has no columns: use .parquet or .jsonl files")
+
+
+def _parquet_rows(path: Path, columns: list[str]) -> Iterator[RawRow]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        _check_columns(path, columns, file.schema_arrow.names)
+        for batch in file.iter_batches(1024, columns=columns):
+            yield from batch.to_pylist()
+
+
+def _hub_rows(source: LabelledSource) -> Iterator[RawRow]:
+    try:
+        from datasets import load_dataset
+    except ImportError:
+        raise ValueError(
+            f"source '{source.name}' comes from the hub, which needs the 'datasets' package: "
+            "pip install 'tta-diffusion[hub]'"
+        ) from None
+    for row in load_dataset(source.hub, source.subset or None, split=source.split, streaming=True):
+        _check_columns(source.hub, source.columns, list(row))
+        yield row
+
+
+def _check_columns(where: object, wanted: list[str], there: list[str]) -> None:
+    for column in wanted:
+        if column not in there:
+            raise ValueError(f"{where} has no column '{column}' (it has: {', '.join(there)})")
+
+
+def row_random(row: Row, seed: int) -> random.Random:
+    """The random choices of one row depend on nothing else."""
+    return random.Random(f"{seed}/{row.key}")

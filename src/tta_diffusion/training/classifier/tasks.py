@@ -1,0 +1,98 @@
+"""What to prepare: tasks, their labels, and the labelled data sets they are learnt from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tta_diffusion.configuration import build, load_yaml
+from tta_diffusion.registry import closest
+
+GROUPS = ("text", "phrases")
+
+
+@dataclass(frozen=True)
+class LabelledSource:
+    """One labelled data set: local files (`path`) or a hub name (`hub`)."""
+
+    name: str
+    path: str | tuple[str, ...] = ()
+    hub: str = ""
+    subset: str = ""
+    split: str = "train"
+    text: str = "text"  # column
+    second: str = ""  # column of the other text, for pairs
+    label: str = "label"  # column
+    classes: dict[Any, str] = field(default_factory=dict)  # value of the column -> label; rows of other values are
+    #                                                        left out. Empty: the column holds the label's number
+    constant: str = ""  # one label for all rows, instead of a column
+    kind: str = "plain"  # which cleaner
+    segments: int = 1  # sequences taken from one text, at most
+    limit: int = 0  # rows read, at most; 0: all
+    validation: str | tuple[str, ...] = ()  # files of rows for validation
+    hold_out: float = 0.0  # share of the rows for validation, where there are no such files
+    keep_out: str | tuple[str, ...] = ()  # files whose texts must not be trained on
+    group: str = "text"  # what falls in one half together: equal texts, or all phrases of a sentence
+    spoil: str = ""  # damage every second text and give it this label
+    mispair: str = ""  # add as many wrong pairs, with this label
+
+    def __post_init__(self) -> None:
+        for key in ("path", "validation", "keep_out"):
+            value = getattr(self, key)
+            object.__setattr__(self, key, (value,) if isinstance(value, str) else tuple(value))
+        if bool(self.path) == bool(self.hub):
+            raise ValueError(f"source '{self.name}' needs either 'path' (local files) or 'hub' (a data set name)")
+        if self.group not in GROUPS:
+            raise ValueError(f"source '{self.name}': unknown group '{self.group}'.{closest(self.group, list(GROUPS))}")
+        if self.mispair and not self.second:
+            raise ValueError(f"source '{self.name}': 'mispair' needs pairs, that is a column 'second'")
+
+    @property
+    def columns(self) -> list[str]:
+        return [c for c in (self.text, self.second, "" if self.constant else self.label) if c]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One thing to tell apart. `robust`: the label survives when a text is cut short or some words are replaced."""
+
+    name: str
+    labels: tuple[str, ...]
+    sources: tuple[LabelledSource, ...]
+    robust: bool = True
+
+    def __post_init__(self) -> None:
+        if len(self.labels) < 2 or len(set(self.labels)) < len(self.labels):
+            raise ValueError(f"task '{self.name}' needs two or more different labels, got {list(self.labels)}")
+        if not self.sources:
+            raise ValueError(f"task '{self.name}' lists no sources")
+        if len({bool(s.second) for s in self.sources}) > 1:
+            raise ValueError(f"task '{self.name}' mixes single texts and pairs: make two tasks of it")
+        for source in self.sources:
+            for label in (*source.classes.values(), source.constant, source.spoil, source.mispair):
+                if label and label not in self.labels:
+                    raise ValueError(
+                        f"source '{source.name}' names the label '{label}', which task '{self.name}' does not have "
+                        f"(it has: {', '.join(self.labels)})"
+                    )
+
+    @property
+    def pairs(self) -> bool:
+        return bool(self.sources[0].second)
+
+
+def load_tasks(path: str | Path) -> dict[str, Task]:
+    """The tasks of a YAML file: `name: {labels: [...], sources: [...]}`."""
+    return {name: build_task(name, raw) for name, raw in load_yaml(path).items()}
+
+
+def build_task(name: str, raw: Any) -> Task:
+    if not isinstance(raw, dict) or not isinstance(raw.get("sources"), list):
+        raise ValueError(f"task '{name}' must hold 'labels' and a list of 'sources'")
+    sources = []
+    for i, entry in enumerate(raw["sources"]):
+        if not isinstance(entry, dict):
+            raise ValueError(f"source {i + 1} of task '{name}' must be a group of settings, got {entry!r}")
+        sources.append(build(LabelledSource, entry, f"{name}.sources.{i + 1}."))
+    return build(Task, {"name": name, **raw, "sources": sources}, f"{name}.")

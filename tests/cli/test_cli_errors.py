@@ -1,0 +1,140 @@
+"""Wrong input is one sentence on stderr and exit code 2, never a traceback."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from pathlib import Path
+
+import pytest
+
+from conftest import make_classifier, make_tokenizer
+from tta_diffusion.cli import main as cli
+from tta_diffusion.cli import model as model_module
+
+LONG = "the " * 40
+
+
+@pytest.fixture(autouse=True)
+def _environment(model_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TTA_MODEL", str(model_directory))
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """The sentence that a command line is refused with."""
+    code = cli.main([str(argument) for argument in arguments])
+    out, err = capsys.readouterr()
+    assert code == 2
+    assert out == ""
+    assert "Traceback" not in err
+    assert err.startswith("Error: ")
+    assert err.count("\n") == 1
+    return err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--allocation", "adaptve"], "Did you mean 'adaptive'?"),
+        (["--allocation", "adaptive:1.5"], "smoothing must be between 0 and 1"),
+        (["--allocation", "adaptive:0.6+monotne"], "Did you mean 'monotone'?"),
+        (["--control", "sentment=negative"], "Did you mean 'sentiment'?"),
+        (["--control", "sentiment=awful"], "Known: negative, positive."),
+        (["--control", "sentiment"], "write name=value"),
+        (["--control", "length=99"], "beyond the model's"),
+        (["--steps", "0"], "steps must be at least 1"),
+        (["--steps", "many"], "--steps"),
+        (["-n", "0"], "num_samples must be at least 1"),
+        (["--batch-size", "0"], "batch_size must be at least 1"),
+        (["--max-length", "0"], "--max-length"),
+        (["--max-length", "4000"], "max_length must be between 1 and"),
+        (["--top-p", "2"], "top_p"),
+        (["--grid", "unifrm"], "Did you mean 'uniform'?"),
+        (["--engine", "spars"], "Did you mean 'sparse'?"),
+        (["--dtype", "float8"], "Unknown dtype"),
+        (["--device", "toaster"], "Unknown device"),
+        (["--stepz", "3"], "--stepz"),
+        (["--model", "no/such/model"], "no model at 'no/such/model'"),
+        (["--prompts-file", "no-such-file"], "No such file or directory: 'no-such-file'"),
+        (["--config", "no-such-file"], "No such file or directory: 'no-such-file'"),
+        (["--trace", "no-such-directory/out.json"], "the directory 'no-such-directory' does not exist"),
+        (["--trace", "."], "is a directory"),
+        ([LONG], "shorten it"),
+    ],
+)
+def test_bad_options(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said in refused(capsys, "generate", "the", *arguments)
+
+
+def test_the_last_prompt_is_checked_before_the_first_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    refused(capsys, "generate", "the", LONG, "--batch-size", 1)
+
+
+def test_empty_stdin(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "standard input is empty" in refused(capsys, "generate")
+
+
+def test_a_near_miss_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "Did you mean 'generate'?" in refused(capsys, "genrate")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("setps: 3\n", "Unknown key 'setps'"),
+        ("steps: three\n", "'steps' must be a whole number, got 'three'"),
+        ("steps: true\n", "'steps' must be a whole number"),
+        ("strength: high\n", "'strength' must be a number"),
+        ("snap: 1\n", "'snap' must be true or false"),
+        ("prompts: [1, 2]\n", "'prompts' must be a text or a list of texts"),
+        ("num_samples: 0\n", "num_samples must be at least 1"),
+        ("steps: [\n", "is not valid YAML"),
+        ("just text\n", "must hold keys and values"),
+        ("grid: [0.5, high]\n", "'grid' must be a name or a list of times"),
+    ],
+)
+def test_bad_config_files(text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(text)
+    sentence = refused(capsys, "generate", "the", "--config", file)
+    assert said in sentence
+    assert text.startswith("setps") == ("Did you mean 'steps'?" in sentence)
+
+
+def test_truncated_weights(model_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = tmp_path / "model"
+    shutil.copytree(model_directory, broken)
+    weights = broken / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    assert "truncated or damaged" in refused(capsys, "generate", "the", "--model", broken)
+
+
+def test_a_classifier_with_another_vocabulary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = make_tokenizer(["entirely", "different", "words"])
+    make_classifier(len(other)).save_pretrained(tmp_path / "other")
+    other.save_pretrained(tmp_path / "other")
+    assert "vocabulary" in refused(capsys, "generate", "the", "--control", f"{tmp_path / 'other'}=negative")
+
+
+def test_no_model_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delenv("TTA_MODEL")
+    monkeypatch.setattr(model_module, "SHIPPED", tmp_path / "missing")
+    sentence = refused(capsys, "generate", "the")
+    assert "--model" in sentence
+    assert "TTA_MODEL" in sentence
+
+
+def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("TTA_DEBUG", "1")
+    assert cli.main(["generate", "the", "--steps", "0"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(model_module, "find_device", broken)
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["generate", "the"])

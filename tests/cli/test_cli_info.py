@@ -1,0 +1,72 @@
+"""`tta`, `tta env`, `tta list` and the table of commands."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+import typer
+
+import tta_diffusion
+from tta_diffusion.cli import main as cli
+from tta_diffusion.cli import model as model_module
+
+
+def say(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert cli.main(list(arguments)) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return out
+
+
+def test_no_arguments_show_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert say(capsys) == say(capsys, "--help")
+
+
+def test_a_group_without_a_command_shows_its_help_as_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["data"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("Usage: tta data ")
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert say(capsys, "--version") == f"tta-diffusion {tta_diffusion.__version__}\n"
+
+
+@pytest.mark.parametrize("name", cli.Commands.table)
+def test_every_command_of_the_table_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    entry = cli.Commands.table[name]
+    assert isinstance(getattr(importlib.import_module(entry.module), entry.attribute), typer.Typer)
+    assert f"Usage: tta {name} " in say(capsys, name, "--help")
+    assert entry.help in say(capsys, "--help")
+
+
+def test_env_names_versions_device_and_model(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("TTA_MODEL", raising=False)
+    monkeypatch.setattr(model_module, "SHIPPED", tmp_path / "missing")
+    rows = dict(line.split(maxsplit=1) for line in say(capsys, "env").splitlines())
+    assert rows.keys() >= {
+        "python",
+        "tta-diffusion",
+        "torch",
+        "transformers",
+        "tokenizers",
+        "safetensors",
+        "accelerate",
+    }
+    assert rows["device"].startswith(("cpu", "cuda"))
+    assert "none" in rows["default"]
+    monkeypatch.setenv("TTA_MODEL", "somewhere")
+    assert "somewhere" in say(capsys, "env")
+
+
+def test_list_names_policies_and_the_classifiers_of_a_model(
+    capsys: pytest.CaptureFixture[str], model_directory: Path
+) -> None:
+    out = say(capsys, "list", "--model", str(model_directory))
+    assert "backward-linear" in out
+    assert "=negative or =positive" in out

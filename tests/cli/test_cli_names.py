@@ -1,0 +1,54 @@
+"""Help is written down without torch: it must say what the registries hold."""
+
+from __future__ import annotations
+
+import typing
+from dataclasses import fields
+
+import typer
+
+from tta_diffusion.allocation import POLICIES
+from tta_diffusion.allocation.allocator import WRAPPERS
+from tta_diffusion.cli import generate, names
+from tta_diffusion.cli.request import EXTRA
+from tta_diffusion.control.parse import HARD_CONTROLS
+from tta_diffusion.grid import GRIDS
+from tta_diffusion.guidance import IMPORTANCE, STRENGTHS
+from tta_diffusion.pipeline import GenerationConfig
+from tta_diffusion.process.noise import ENGINES
+from tta_diffusion.process.simplex import STEPS
+from tta_diffusion.schedule import SCHEDULES
+
+
+def test_names_match_the_registries() -> None:
+    pairs = [
+        (names.POLICIES, POLICIES),
+        (names.WRAPPERS, WRAPPERS),
+        (names.CONTROLS, HARD_CONTROLS),
+        (names.GRIDS, GRIDS),
+        (names.ENGINES, ENGINES),
+        (names.STEP_RULES, STEPS),
+        (names.STRENGTHS, STRENGTHS),
+        (names.IMPORTANCE, IMPORTANCE),
+        (names.SCHEDULES, SCHEDULES),
+    ]
+    for written, registered in pairs:
+        assert sorted(written) == sorted(registered)
+
+
+def test_settings_match_the_generation_config() -> None:
+    hints = typing.get_type_hints(GenerationConfig)
+    assert {f.name: f.default for f in fields(GenerationConfig)} == {n: s.default for n, s in names.SETTINGS.items()}
+    for name, setting in names.SETTINGS.items():
+        assert setting.kind in (typing.get_args(hints[name]) or (hints[name],))
+
+
+def test_every_setting_and_key_is_an_option() -> None:
+    parameters = {parameter.name for parameter in typer.main.get_command(generate.app).params}
+    assert parameters >= {*names.SETTINGS, *EXTRA}
+
+
+def test_help_lines_fit_a_terminal() -> None:
+    blocks = [part for part in generate.EPILOG.split("\n\n") if part.startswith("\b")]
+    assert len(blocks) == 3
+    assert all(len(line) <= 78 for block in blocks for line in block.splitlines())
