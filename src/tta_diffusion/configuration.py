@@ -22,7 +22,7 @@ def build(cls: type[Config], raw: dict[str, Any], where: str = "") -> Config:
     values: dict[str, Any] = {}
     for key, value in raw.items():
         if key not in known:
-            raise ValueError(f"Unknown key '{where}{key}'.{closest(key, sorted(known))}")
+            raise ValueError(f"Unknown key '{where}{key}'.{closest(str(key), sorted(known))}")
         values[key] = fit(hints[key], value, f"{where}{key}")
     missing = [
         f.name

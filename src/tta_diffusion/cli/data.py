@@ -69,9 +69,9 @@ def _print_table(meta: dict[str, Any], title: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title)
+    table = Table(title=title, box=None)
     for column in ("source", "weight", "train", "validation", "tokens", "bytes/token", "fill"):
-        table.add_column(column, justify="left" if column == "source" else "right")
+        table.add_column(column, justify="left" if column == "source" else "right", no_wrap=True)
     total_weight = sum(source["weight"] for source in meta["sources"])
     for source in meta["sources"]:
         train, validation = source["splits"]["train"], source["splits"]["validation"]

@@ -19,6 +19,10 @@ class Commands(LazyGroup):
         "generate": Entry("tta_diffusion.cli.generate", "app", "Write texts that continue prompts, under controls."),
         "list": Entry("tta_diffusion.cli.listing", "app", "List allocation policies, controls, grids and engines."),
         "data": Entry("tta_diffusion.cli.data", "app", "Prepare training data, and look at it."),
+        "train": Entry("tta_diffusion.cli.train", "app", "Train a denoiser on a prepared corpus."),
+        "train-classifier": Entry(
+            "tta_diffusion.cli.train_classifier", "app", "Train classifiers for guidance and evaluation."
+        ),
         "env": Entry("tta_diffusion.cli.env", "app", "Show versions, the device and the default model."),
     }
 

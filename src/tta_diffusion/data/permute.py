@@ -6,23 +6,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 _ROUNDS = 6
+_WORDS = 1 << 64
 
 
 def mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """The SplitMix64 finaliser: a bijection of 64-bit words whose output bits look independent."""
-    with np.errstate(over="ignore"):
-        x = x + np.uint64(0x9E3779B97F4A7C15)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    x = x + np.uint64(0x9E3779B97F4A7C15)  # arrays wrap around silently
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
 
 
-def _key(parts: tuple[int, ...]) -> NDArray[np.uint64]:
-    """Any integers -> one 64-bit word, shape (1,)."""
-    word = np.zeros(1, dtype=np.uint64)
+def _key(parts: tuple[int, ...]) -> np.uint64:
+    """Any integers -> one 64-bit word: `mix` chained over them, in Python integers (faster for one word)."""
+    word = 0
     for part in parts:
-        word = mix(word ^ np.uint64(part % (1 << 64)))
-    return word
+        word = (word ^ part % _WORDS) + 0x9E3779B97F4A7C15 & _WORDS - 1
+        word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 % _WORDS
+        word = (word ^ word >> 27) * 0x94D049BB133111EB % _WORDS
+        word ^= word >> 31
+    return np.uint64(word)
 
 
 def permute(x: NDArray[np.int64], n: int, key: tuple[int, ...]) -> NDArray[np.int64]:

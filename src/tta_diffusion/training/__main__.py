@@ -5,6 +5,7 @@ The same as `tta train`; also for launchers: `torchrun --nproc-per-node 8 -m tta
 
 from __future__ import annotations
 
+import os
 import sys
 
 from tta_diffusion.configuration import build, load_yaml, override
@@ -18,7 +19,9 @@ def main(arguments: list[str]) -> None:
         raise ValueError("name a recipe: python -m tta_diffusion.training configs/train/base.yaml [key=value ...]")
     config = build(TrainConfig, override(load_yaml(arguments[0]), arguments[1:]))
     try:
-        print(train_all(config))
+        model = train_all(config)
+        if os.environ.get("RANK", "0") == "0":
+            print(model)
     finally:
         teardown()
 

@@ -48,9 +48,8 @@ def step_form(condition: ConditionSettings, seed: int) -> str:
     coin = float(torch.rand((), generator=torch.Generator().manual_seed(seed)))
     if coin < condition.rollout:
         return "rollout"
-    return (
-        "self_condition" if coin < condition.rollout + condition.self_condition * (1 - condition.rollout) else "plain"
-    )
+    twice = condition.rollout + condition.self_condition * (1 - condition.rollout)
+    return "self_condition" if coin < twice else "plain"
 
 
 def make_micro_batch(

@@ -111,6 +111,7 @@ class TrainConfig:
 
     data: str
     out: str
+    weights: dict[str, float] | None = None  # shares of the sources; None: those of the corpus
     model: ModelSettings = field(default_factory=ModelSettings)
     optim: OptimSettings = field(default_factory=OptimSettings)
     time: TimeSettings = field(default_factory=TimeSettings)

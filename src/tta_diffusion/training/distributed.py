@@ -91,6 +91,12 @@ def skip_sync(model: nn.Module, skip: bool) -> Any:
     return contextlib.nullcontext()
 
 
+def forget_gathered(model: nn.Module) -> None:
+    """Frees the gathered weights that FSDP keeps after a pass without gradient: they may be changed afterwards."""
+    if isinstance(model, FSDPModule):
+        model.reshard()
+
+
 def whole(tensor: Tensor) -> Tensor:
     """A sharded tensor gathered (every process must call this), on the CPU."""
     tensor = tensor.detach()

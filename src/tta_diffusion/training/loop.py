@@ -18,7 +18,7 @@ from tta_diffusion.pipeline import TTAPipeline
 from tta_diffusion.training import checkpoints
 from tta_diffusion.training.batches import MicroBatch, check_shares, stream
 from tta_diffusion.training.config import TrainConfig
-from tta_diffusion.training.distributed import World, parallelise, setup, skip_sync
+from tta_diffusion.training.distributed import World, forget_gathered, parallelise, setup, skip_sync
 from tta_diffusion.training.log import RunLog
 from tta_diffusion.training.objective import TrainingModel
 from tta_diffusion.training.record import check_same_data, describe, model_card, write_record
@@ -39,7 +39,7 @@ class Run:
         self.out = Path(config.out)
         check_shares(config, self.world)
         self.store = TokenStore.open(config.data)
-        self.data = MixtureSampler(self.store, "train", config.run.seed)
+        self.data = MixtureSampler(self.store, "train", config.run.seed, config.weights)
         torch.set_float32_matmul_precision("high")
         torch.manual_seed(config.run.seed)
         self.model = TrainingModel(build_denoiser(config, self.store)).to(self.world.device)
@@ -178,6 +178,7 @@ class Run:
             [] if sharded or not self.config.run.samples else sample_texts(self.model, self._pipeline(), self.config)
         )
         self.model.train()
+        forget_gathered(self.model)
         self.state.swap_ema()
         log.metrics(self.state.step, **result, **({"texts": texts} if texts else {}))
         for text in texts:

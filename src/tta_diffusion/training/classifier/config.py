@@ -61,8 +61,8 @@ class RunSettings:
     device: str = "auto"
     log_every: int = 50
     eval_every: int = 500
-    eval_rows: int = 8192  # of each task, at most
-    eval_batch: int = 512
+    eval_rows: int = 4096  # of each task, at most
+    eval_batch: int = 256
     keep_best: bool = True  # the weights with the lowest validation loss, not the last ones
 
 

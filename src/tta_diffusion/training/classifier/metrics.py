@@ -31,12 +31,15 @@ def expected_calibration_error(logits: Tensor, labels: Tensor, weights: Tensor) 
 
 
 def fit_temperature(logits: Tensor, labels: Tensor, weights: Tensor) -> float:
-    """The T that minimises the weighted NLL of softmax(logits / T).
+    """The T that minimises the weighted NLL of softmax(logits / T) against targets q.
 
-    In beta = 1 / T the NLL is convex, with slope sum_n w_n (E_p[z_n] - z_n,y): bisection finds its zero.
+    In beta = 1 / T the NLL is convex, with slope sum_n w_n (E_p[z_n] - E_q[z_n]): bisection finds its zero. The
+    targets give every class one count on top of the N seen, q = (N e_y + 1) / (N + C): where no row is wrong, the
+    plain likelihood would have T = 0.
     """
     z = logits.double()
-    true = z.gather(-1, labels[:, None])[:, 0]
+    rows, classes = z.shape
+    true = (rows * z.gather(-1, labels[:, None])[:, 0] + z.sum(-1)) / (rows + classes)
     low, high = math.log(0.02), math.log(50.0)
     for _ in range(60):
         middle = (low + high) / 2

@@ -46,7 +46,7 @@ def build_classifier(settings: ModelSettings, store: LabelledStore) -> PreTraine
     config = model.config
     if config.vocab_size < store.vocab_size or (settings.start is None and config.vocab_size != store.vocab_size):
         raise ValueError(
-            f"the backbone has {config.vocab_size} tokens, but the tokenizer of '{store.directory}' {store.vocab_size}: "
+            f"the backbone has {config.vocab_size} tokens, the tokenizer of '{store.directory}' {store.vocab_size}: "
             "leave out model.backbone.vocab_size, or prepare the data with the backbone's tokenizer"
         )
     room = max_length(config)

@@ -43,14 +43,23 @@ def prepare(
     special = special_ids(tokenizer)
     packing = Packing(length, special["pad"], special["eos"], special.get("bos"), partial=0.1)
     examples: dict[str, list[list[Example]]] = {split: [] for split in SPLITS}
-    counts: dict[str, dict[str, Any]] = {}
+    outside: set[tuple[int, ...]] = set()
     for source in task.sources:
-        rows = dict(zip(SPLITS, split_rows(source, task, Path(data_dir), half), strict=True))
-        rows["validation"] = sorted(rows["validation"], key=lambda r: share(r.key, "order"))[:validation_rows]
-        for split in SPLITS:
-            made = encode_rows(rows[split], source, task, backend(tokenizer), packing, seed)
-            examples[split].append(list(made))
-        counts[source.name] = {split: _counts(examples[split][-1], task) for split in SPLITS}
+        train, other, validation = split_rows(source, task, Path(data_dir), half)
+        validation = sorted(validation, key=lambda r: share(r.key, "order"))[:validation_rows]
+        made = [
+            list(encode_rows(rows, source, task, backend(tokenizer), packing, seed))
+            for rows in (train, validation, other)
+        ]
+        examples["train"].append(made[0])
+        examples["validation"].append(made[1])
+        outside |= {tuple(ids) for ids, _ in made[1] + made[2]}
+    # Different texts can begin or end alike: what a cut leaves equal to the other half or to validation goes.
+    examples["train"] = [[e for e in rows if tuple(e[0]) not in outside] for rows in examples["train"]]
+    counts = {
+        source.name: {split: _counts(examples[split][i], task) for split in SPLITS}
+        for i, source in enumerate(task.sources)
+    }
     with finished(Path(out), overwrite, META) as directory:
         digests = {}
         for split in SPLITS:
@@ -79,21 +88,25 @@ def prepare(
     return meta
 
 
-def split_rows(source: LabelledSource, task: Task, data_dir: Path, half: int | None) -> tuple[list[Row], list[Row]]:
-    """Training rows of one half, and validation rows, which do not depend on the half. No row comes twice."""
+def split_rows(
+    source: LabelledSource, task: Task, data_dir: Path, half: int | None
+) -> tuple[list[Row], list[Row], list[Row]]:
+    """Training rows of one half, those of the other half (none, if `half` is None), and validation rows, which do not
+    depend on the half. No row comes twice."""
     validation = _unique(read_rows(source, task, data_dir, source.validation), set()) if source.validation else []  # type: ignore[arg-type]
     seen = {row.key for row in validation}
     if source.keep_out:
         seen |= set(read_keys(source, data_dir, source.keep_out))  # type: ignore[arg-type]
     rows = _unique(read_rows(source, task, data_dir), seen)
     owners = phrase_owners([r.key for r in rows]) if source.group == "phrases" else [r.text for r in rows]
-    train = []
+    train: list[Row] = []
+    other: list[Row] = []
     for row, owner in zip(rows, owners, strict=True):
         if share(owner, "validation") < source.hold_out:
             validation.append(row)
-        elif half is None or half_of(owner) == half:
-            train.append(row)
-    return train, validation
+        else:
+            (train if half is None or half_of(owner) == half else other).append(row)
+    return train, other, validation
 
 
 def _unique(rows: list[Row], seen: set[str]) -> list[Row]:

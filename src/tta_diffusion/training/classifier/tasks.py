@@ -88,11 +88,6 @@ def load_tasks(path: str | Path) -> dict[str, Task]:
 
 
 def build_task(name: str, raw: Any) -> Task:
-    if not isinstance(raw, dict) or not isinstance(raw.get("sources"), list):
-        raise ValueError(f"task '{name}' must hold 'labels' and a list of 'sources'")
-    sources = []
-    for i, entry in enumerate(raw["sources"]):
-        if not isinstance(entry, dict):
-            raise ValueError(f"source {i + 1} of task '{name}' must be a group of settings, got {entry!r}")
-        sources.append(build(LabelledSource, entry, f"{name}.sources.{i + 1}."))
-    return build(Task, {"name": name, **raw, "sources": sources}, f"{name}.")
+    if not isinstance(raw, dict):
+        raise ValueError(f"task '{name}' must hold 'labels' and 'sources', got {raw!r}")
+    return build(Task, {"name": name, **raw}, f"{name}.")

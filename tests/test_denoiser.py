@@ -1,0 +1,198 @@
+"""The denoiser: families of backbones, times, pinned tokens, self-conditioning, checkpoints."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import AutoConfig, LlamaForCausalLM, RobertaForMaskedLM
+
+from conftest import LENGTH, make_denoiser, tiny_backbone
+from tta_diffusion.denoiser.backbone import FAMILIES
+from tta_diffusion.denoiser.model import SimplexDenoiser
+from tta_diffusion.denoiser.self_conditioning import SELF_CONDITIONING
+from tta_diffusion.denoiser.tess import import_tess
+from tta_diffusion.soft_tokens import DenseTokens, sparsify
+
+V = 31
+MODEL_TYPES = ["roberta", "bert", "modernbert", "llama"]
+ON_EMBEDDINGS = ["none", "mean", "addition", "concat"]
+
+
+def inputs(seed: int = 0, length: int = 8):
+    generator = torch.Generator().manual_seed(seed)
+    scores = 3 * torch.randn(2, length, V, generator=generator)
+    times = torch.rand(2, length, generator=generator)
+    ids = torch.randint(5, V, (2, length), generator=generator)
+    pinned = torch.zeros(2, length, dtype=torch.bool)
+    pinned[:, :2] = True
+    return DenseTokens(scores), times, ids, pinned
+
+
+@pytest.mark.parametrize("shift", [False, True])
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_every_position_sees_every_other_one(model_type, shift):
+    denoiser = make_denoiser(V, model_type, shift_predictions=shift)
+    embeds = torch.randn(1, 6, 32, generator=torch.Generator().manual_seed(0)).requires_grad_(True)
+    logits = denoiser.predict(embeds)
+    for place in range(6):
+        (gradient,) = torch.autograd.grad(logits[0, place].square().sum(), embeds, retain_graph=True)
+        assert bool((gradient[0].norm(dim=-1) > 1e-6).all()), f"position {place} does not see all"
+
+
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_a_saved_denoiser_gives_the_same_logits(model_type, tmp_path):
+    denoiser = make_denoiser(V, model_type, tied_input=model_type != "roberta", self_conditioning="concat")
+    denoiser.save_pretrained(tmp_path)
+    loaded = SimplexDenoiser.from_pretrained(tmp_path)
+    assert loaded.config == denoiser.config
+    assert not loaded.training
+    with torch.no_grad():
+        assert torch.equal(loaded(*inputs()), denoiser(*inputs()))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["denoiser.json", "model.safetensors"]
+
+
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_the_head_is_that_of_the_language_model(model_type):
+    denoiser = make_denoiser(V, model_type)
+    embeds = torch.randn(2, 6, 32, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected = denoiser.backbone.model(inputs_embeds=embeds).logits
+        torch.testing.assert_close(denoiser.predict(embeds), expected)
+
+
+@torch.no_grad()
+def test_shifted_predictions_come_from_the_position_before():
+    plain, shifted = make_denoiser(V, "llama"), make_denoiser(V, "llama", shift_predictions=True)
+    embeds = torch.randn(1, 6, 32, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(shifted.predict(embeds)[:, 1:], plain.predict(embeds)[:, :-1])
+
+
+@torch.no_grad()
+def test_pinned_positions_ignore_noise_and_time():
+    denoiser = make_denoiser(V)
+    noisy, times, ids, pinned = inputs()
+    plain = denoiser(noisy, times, ids, pinned)
+    other_scores, other_times, other_ids = noisy.scores.clone(), times.clone(), ids.clone()
+    other_scores[pinned], other_times[pinned], other_ids[~pinned] = 0.0, 0.123, 0
+    assert torch.equal(denoiser(DenseTokens(other_scores), other_times, other_ids, pinned), plain)
+    other_ids[0, 0] += 1 if other_ids[0, 0] < V - 1 else -1
+    assert not torch.allclose(denoiser(noisy, times, other_ids, pinned)[0], plain[0])
+
+
+@torch.no_grad()
+def test_the_time_of_a_token_enters_at_its_own_position():
+    denoiser = make_denoiser(V)
+    seen = []
+    denoiser.predict = lambda embeds: seen.append(embeds) or embeds
+    noisy, times, ids, pinned = inputs()
+    later = times.clone()
+    later[0, 5] += 0.5
+    denoiser(noisy, times, ids, pinned)
+    denoiser(noisy, later, ids, pinned)
+    change = seen[1] - seen[0]
+    torch.testing.assert_close(change[0, 5], 0.5 * denoiser.time.weight[:, 0], rtol=1e-4, atol=1e-6)
+    change[0, 5] = 0
+    assert bool((change == 0).all())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", SELF_CONDITIONING)
+def test_self_conditioning_uses_the_previous_prediction(name):
+    denoiser = make_denoiser(V, self_conditioning=name)
+    noisy, times, ids, pinned = inputs()
+    first = denoiser(noisy, times, ids, pinned)
+    assert bool(torch.isfinite(first).all())
+    previous = DenseTokens(inputs(seed=1)[0].scores)
+    after = denoiser(noisy, times, ids, pinned, previous)
+    assert torch.allclose(after, first) == (name == "none")
+    uniform = denoiser(noisy, times, ids, pinned, DenseTokens(torch.zeros(2, 8, V)))
+    torch.testing.assert_close(uniform, first, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", SELF_CONDITIONING)
+def test_sparse_tokens_or_a_sentence(name):
+    denoiser = make_denoiser(V, self_conditioning=name)
+    noisy, times, ids, pinned = inputs()
+    previous = inputs(seed=1)[0]
+    sparse = sparsify(noisy.scores, V), times, ids, pinned, sparsify(previous.scores, V)
+    if name in ON_EMBEDDINGS:
+        expected = denoiser(noisy, times, ids, pinned, previous)
+        torch.testing.assert_close(denoiser(*sparse), expected, rtol=1e-3, atol=1e-3)
+    else:
+        with pytest.raises(ValueError, match="engine='dense'"):
+            denoiser(*sparse)
+
+
+@torch.no_grad()
+def test_mean_averages_probabilities_and_the_others_do_what_they_say():
+    table = torch.randn(V, 6, generator=torch.Generator().manual_seed(3))
+    x, y = inputs()[0].scores, inputs(seed=1)[0].scores
+    p, q = x.softmax(-1), y.softmax(-1)
+    expected = {
+        "none": p,
+        "mean": (p + q) / 2,
+        "addition": p + q,
+        "max": torch.maximum(p, q),
+        "multiply": p * q,
+        "logit-mean": ((x + y) / 2).softmax(-1),
+        "logit-addition": (x + y).softmax(-1),
+    }
+    for name, mixture in expected.items():
+        got = SELF_CONDITIONING.get(name)(DenseTokens(x), DenseTokens(y), table, None)
+        torch.testing.assert_close(got, mixture @ table, rtol=1e-4, atol=1e-5)
+    assert sorted([*expected, "concat"]) == list(SELF_CONDITIONING)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("self_conditioning", ["mean", "concat"])
+def test_import_of_the_published_network(tmp_path, self_conditioning):
+    """A state dict with the public names gives what the published forward pass gives."""
+    torch.manual_seed(3)
+    raw = tiny_backbone(V, "roberta")
+    model = RobertaForMaskedLM(AutoConfig.for_model(**raw)).eval()
+    soft_table, time_weight, time_bias = torch.randn(32, V), torch.randn(32, 1), torch.randn(32)
+    state = {name: tensor.clone().contiguous() for name, tensor in model.state_dict().items()}
+    state |= {
+        "vocab_to_hidden_dim_embed.weight": soft_table,
+        "timestep_embed.weight": time_weight,
+        "timestep_embed.bias": time_bias,
+        "roberta.embeddings.position_ids": torch.arange(40)[None],
+    }
+    project = torch.randn(32, 64) / 8
+    if self_conditioning == "concat":
+        state["project_to_hidden_size.weight"] = project
+    save_file(state, str(tmp_path / "model.safetensors"))
+    ours = import_tess(tmp_path / "model.safetensors", raw, length=LENGTH)
+    assert ours.config.self_conditioning == self_conditioning
+    assert ours.config.time_conditioning == "global"
+
+    noisy, _, ids, pinned = inputs()
+    previous, u = inputs(seed=1)[0], 0.37
+    p, q = noisy.scores.softmax(-1), previous.scores.softmax(-1)
+    if self_conditioning == "mean":
+        embeds = ((p + q) / 2) @ soft_table.T
+    else:
+        embeds = torch.cat([p @ soft_table.T, q @ soft_table.T], -1) @ project.T
+    embeds = embeds + u * time_weight[:, 0] + time_bias
+    clean = model.roberta.embeddings.word_embeddings(ids)
+    embeds = torch.where(pinned[..., None], clean, embeds)
+    expected = model.lm_head(model.roberta(inputs_embeds=embeds)[0])
+    torch.testing.assert_close(ours(noisy, torch.full(ids.shape, u), ids, pinned, previous), expected)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("model_type", "auto"), [("roberta", RobertaForMaskedLM), ("llama", LlamaForCausalLM)])
+def test_a_denoiser_starts_from_a_pretrained_model(model_type, auto, tmp_path):
+    torch.manual_seed(4)
+    model = auto(AutoConfig.for_model(**tiny_backbone(V, model_type))).eval()
+    model.save_pretrained(tmp_path / "hf")
+    denoiser = SimplexDenoiser.from_backbone(tmp_path / "hf", length=8).eval()
+    assert denoiser.config.shift_predictions == FAMILIES.get(model_type).causal
+    ours = dict(denoiser.backbone.model.named_parameters())
+    for name, parameter in model.named_parameters():
+        assert torch.equal(ours[name], parameter), name
+    denoiser.save_pretrained(tmp_path / "saved")
+    again = SimplexDenoiser.from_pretrained(tmp_path / "saved")
+    torch.testing.assert_close(again(*inputs()), denoiser(*inputs()), rtol=0, atol=0)

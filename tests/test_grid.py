@@ -1,0 +1,73 @@
+"""Inference grids: falling times, the published ones exactly."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tta_diffusion.grid import GRIDS, check_grid, decided, make_grid
+from tta_diffusion.schedule import cosine
+from tta_diffusion.theory.duality import simplex_to_uniform
+
+VOCAB = 50_265
+
+
+@given(st.sampled_from(sorted(GRIDS)), st.integers(1, 200), st.floats(0.05, 1))
+def test_grids_fall_strictly_inside_the_unit_interval(name, steps, start):
+    times = make_grid(name, steps, cosine, VOCAB, start)
+    assert len(times) == steps
+    assert bool(((times >= 0) & (times <= start)).all())
+    assert bool((times.diff() < 0).all())
+
+
+def test_uniform_and_released_are_a_step_apart():
+    assert make_grid("uniform", 4, cosine, VOCAB).tolist() == [1.0, 0.75, 0.5, 0.25]
+    assert make_grid("released", 4, cosine, VOCAB).tolist() == [0.75, 0.5, 0.25, 0.0]
+
+
+@pytest.mark.parametrize("name", ["uniform", "decided"])
+def test_a_grid_begins_at_its_start(name):
+    assert float(make_grid(name, 10, cosine, VOCAB)[0]) == pytest.approx(1.0)
+    assert float(make_grid(name, 10, cosine, VOCAB, start=0.4)[0]) == pytest.approx(0.4)
+
+
+def test_decided_spends_half_its_steps_where_tokens_are_decided():
+    """Equal steps in the mixture of time and of what is still undecided; share 0 is the uniform grid."""
+    steps = 40
+    times = decided(steps, cosine, VOCAB)
+    undecided = 1 - simplex_to_uniform(cosine(times), VOCAB)
+    cdf = 0.5 * times + 0.5 * undecided
+    torch.testing.assert_close(cdf, torch.arange(steps, 0, -1, dtype=torch.float64) / steps, rtol=0, atol=2e-3)
+    band = ((times > 0.15) & (times < 0.5)).sum()
+    uniform = make_grid("uniform", steps, cosine, VOCAB)
+    assert int(band) > 1.5 * int(((uniform > 0.15) & (uniform < 0.5)).sum())
+    torch.testing.assert_close(decided(steps, cosine, VOCAB, share=0.0), uniform, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("steps", [0, -3])
+def test_no_steps(steps):
+    with pytest.raises(ValueError, match="steps must be at least 1"):
+        make_grid("uniform", steps, cosine, VOCAB)
+
+
+@pytest.mark.parametrize("start", [0.0, -0.1, 1.1])
+def test_a_start_outside_the_unit_interval(start):
+    with pytest.raises(ValueError, match="starting time"):
+        make_grid("uniform", 5, cosine, VOCAB, start)
+
+
+def test_an_unknown_grid():
+    with pytest.raises(ValueError, match=r"Unknown time grid 'unifrom'. Did you mean 'uniform'\?"):
+        make_grid("unifrom", 5, cosine, VOCAB)
+
+
+@pytest.mark.parametrize("times", [[], [[0.5]], [0.5, 0.5], [0.1, 0.2], [1.2, 0.3], [0.5, -0.1], [float("nan"), 0.1]])
+def test_bad_grids_are_refused(times):
+    with pytest.raises(ValueError, match="time grid"):
+        check_grid(torch.tensor(times))
+
+
+def test_a_good_grid_is_kept():
+    assert check_grid(torch.tensor([1.0, 0.5, 0.0])).tolist() == [1.0, 0.5, 0.0]

@@ -1,0 +1,214 @@
+"""Prompt in, text out: reproducible, batched, constrained, streamed, rewritten."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import TextDiffusionStreamer
+
+from conftest import LENGTH, WORDS, make_denoiser, make_tokenizer
+from tta_diffusion.control.constraints import CallableObjective
+from tta_diffusion.guidance import Guidance
+from tta_diffusion.pipeline import TTAPipeline, sequence_seed, special_tokens
+
+FAST = {"steps": 6, "strength": 30.0}
+PROMPTS = ["", "the pizza", "the movie was", "i love this place", "we", "it is not", "a very good book", "the lake"] * 2
+
+
+@pytest.mark.parametrize("engine", ["sparse", "dense"])
+def test_a_text_depends_on_its_prompt_and_seed_alone(pipeline, engine):
+    settings = FAST | {"engine": engine, "control": "sentiment=positive", "allocation": "adaptive:0.4"}
+    batch = pipeline(PROMPTS, seed=3, **settings)
+    assert torch.equal(batch.sequences, pipeline(PROMPTS, seed=3, **settings).sequences)
+    for place in (0, 3, 6):
+        alone = pipeline(PROMPTS[place], seed=3, **settings)
+        assert torch.equal(alone.sequences[0], batch.sequences[place])
+    split = pipeline(PROMPTS, seed=3, batch_size=5, **settings)
+    assert split.texts == batch.texts
+    other = pipeline(PROMPTS, seed=4, **settings)
+    assert sum(a == b for a, b in zip(batch.texts, other.texts, strict=True)) < len(PROMPTS) / 2
+
+
+def test_samples_of_a_prompt_have_consecutive_seeds(pipeline):
+    output = pipeline(["the pizza", "we"], num_samples=3, seed=10, **FAST)
+    assert output.prompts == ["the pizza"] * 3 + ["we"] * 3
+    assert output.seeds == [10, 11, 12] * 2
+    assert pipeline("the pizza", seed=11, **FAST).texts[0] == output.texts[1]
+    assert len(set(output.texts)) > 3
+    assert sequence_seed("a", 1) != sequence_seed("b", 1)
+
+
+def test_a_generator_gives_the_seed(pipeline):
+    one, two, three = (pipeline("we", generator=torch.Generator().manual_seed(s), **FAST).texts for s in (1, 1, 2))
+    assert one == two
+    assert one != three
+    assert pipeline("we", **FAST).seeds != pipeline("we", **FAST).seeds
+
+
+def test_prompts_begin_their_texts_and_special_tokens_never_show(pipeline):
+    for prompt, text, row in zip(
+        PROMPTS, *(lambda o: (o.texts, o.sequences))(pipeline(PROMPTS, seed=1, **FAST)), strict=True
+    ):
+        assert text.startswith(prompt)
+        assert int(row[0]) == pipeline.special.start
+        assert not set(row[1:].tolist()) & set(pipeline.special.banned)
+        assert set(text.split()) <= set(WORDS)
+
+
+@pytest.mark.parametrize("length", range(2, LENGTH))
+@pytest.mark.parametrize("engine", ["sparse", "dense"])
+def test_length_is_exact(pipeline, length, engine):
+    output = pipeline("the pizza", control=f"length={length}", seed=length, engine=engine, steps=3)
+    assert len(output.texts[0].split()) == length
+
+
+def test_keywords_are_in_the_text(pipeline):
+    output = pipeline("the", control=["keywords=love, great place", "length=12"], num_samples=4, seed=0, **FAST)
+    for text in output.texts:
+        assert " love " in f" {text} "
+        assert "great place" in text
+        assert text.index("love") < text.index("great place")
+        assert len(text.split()) == 12
+
+
+def test_an_infill_template_is_respected(pipeline):
+    output = pipeline(control="infill=the pizza [3] but [2].", num_samples=4, seed=0, **FAST)
+    for text in output.texts:
+        words = text.split()
+        assert len(words) == 9
+        assert words[:2] == ["the", "pizza"]
+        assert (words[5], words[8]) == ("but", ".")
+
+
+def test_guidance_makes_the_attribute_likelier(pipeline):
+    settings = {"seed": 0, "num_samples": 16, "steps": 8, "return_trace": True}
+    gains = []
+    for label in ("positive", "negative"):
+        control = f"sentiment={label}"
+        free = pipeline("the movie", control=control, strength=0.0, **settings)
+        pushed = pipeline("the movie", control=control, strength=300.0, **settings)
+        before, after = (
+            sum(trace.probability["sentiment"]["after"][-1] for trace in output.traces) / 16
+            for output in (free, pushed)
+        )
+        gains.append(after - before)
+    assert min(gains) > 0
+    assert max(gains) > 0.2
+
+
+def test_controls_can_be_objects_and_weigh(pipeline):
+    wanted = pipeline.library.tokenise("lake")[0]
+    objective = CallableObjective(lambda text: text.probs[..., wanted].sum(-1), "lakes")
+    pushed = pipeline("the", control=[(objective, 1.0)], seed=0, steps=4, strength=500.0)
+    assert pushed.texts[0].split().count("lake") > 3
+    away = pipeline("the", control=(objective, -1.0), seed=0, steps=4, strength=500.0, num_samples=4)
+    assert all("lake" not in text for text in away.texts)
+
+
+def test_callbacks_see_every_step(pipeline):
+    seen = []
+    output = pipeline(
+        ["we", "it"],
+        seed=0,
+        callback_on_step_end=lambda pipe, step, u, info: seen.append((pipe, step, u, info)),
+        **FAST,
+    )
+    assert [step for _, step, _, _ in seen] == list(range(output.steps[0]))
+    assert all(pipe is pipeline for pipe, *_ in seen)
+    assert [u for _, _, u, _ in seen] == pytest.approx([1 - k / 6 for k in range(output.steps[0])])
+    assert torch.equal(seen[-1][3].ids, output.sequences)
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.events: list[tuple[str, object]] = []
+
+    def put_draft(self, value, **kwargs):
+        self.events.append(("draft", value.clone()))
+
+    def put(self, value):
+        self.events.append(("put", value.clone()))
+
+    def end(self):
+        self.events.append(("end", None))
+
+
+def test_a_streamer_gets_drafts_then_the_text_then_the_end(pipeline):
+    listener = Listener()
+    output = pipeline("the pizza", seed=2, streamer=listener, early_exit=False, **FAST)
+    assert [name for name, _ in listener.events] == ["draft"] * 6 + ["put", "end"]
+    assert torch.equal(listener.events[-2][1], output.sequences[0])
+    assert torch.equal(listener.events[5][1][0], output.sequences[0])
+
+
+def test_the_streamer_of_transformers_prints_the_text(pipeline, capsys):
+    streamer = TextDiffusionStreamer(pipeline.tokenizer, skip_special_tokens=True)
+    output = pipeline("the pizza", control="length=10", seed=2, streamer=streamer, **FAST)
+    printed = capsys.readouterr().out
+    assert printed.rstrip().endswith(output.texts[0])
+    assert printed.count("\033[33m") == output.steps[0]
+
+
+def test_rewriting_keeps_tokens_at_time_zero(pipeline):
+    text = "the pizza was not very good , but i love this place !"
+    tokens = text.split()
+    times = [0.0 if i % 3 else 1.0 for i in range(len(tokens))]
+    drafts = []
+    output = pipeline.rewrite(
+        text, times, num_samples=4, seed=1, callback_on_step_end=lambda *a: drafts.append(a[-1].ids), **FAST
+    )
+    kept = [i for i, u in enumerate(times) if u == 0]
+    expected = [pipeline.library.tokenise(tokens[i])[0] for i in kept]
+    for draft in drafts:
+        assert draft[:, [1 + i for i in kept]].tolist() == [expected] * 4
+    assert any(out != text for out in output.texts)
+    assert output.seeds == [1, 2, 3, 4]
+    again = pipeline.rewrite(text, times, seed=2, **FAST)
+    assert again.texts[0] == output.texts[1]
+
+
+def test_the_trace_of_a_text_tells_its_tokens(pipeline):
+    output = pipeline("we", control="sentiment=positive", seed=5, return_trace=True, allocation="adaptive:0.4", **FAST)
+    (trace,) = output.traces
+    assert (trace.prompt, trace.seed, trace.text) == ("we", 5, output.texts[0])
+    assert trace.settings["allocation"] == "adaptive:0.4"
+    assert trace.ids[-1].tolist() == output.sequences[0].tolist()
+    assert set(trace.tokens) == set(trace.ids.ravel().tolist()) | set(trace.ids_before.ravel().tolist())
+    assert trace.tokens[pipeline.library.tokenise("we")[0]] == "we"
+    assert pipeline("we", seed=5, **FAST).traces is None
+
+
+def test_a_saved_pipeline_writes_the_same(pipeline, tmp_path):
+    pipeline.save_pretrained(tmp_path)
+    again = TTAPipeline.from_pretrained(tmp_path)
+    assert again("we", seed=1, **FAST).texts == pipeline("we", seed=1, **FAST).texts
+
+
+def test_settings_of_the_model_are_the_defaults(tokenizer):
+    denoiser = make_denoiser(len(tokenizer), sampling={"steps": 3, "allocation": "linear"})
+    output = TTAPipeline(denoiser, tokenizer)("we", seed=0, early_exit=False)
+    assert output.steps == [3]
+    assert output.settings.allocation == "linear"
+    assert TTAPipeline(denoiser, tokenizer)("we", seed=0, steps=2).settings.steps == 2
+
+
+def test_a_prompt_that_fills_its_length_is_given_back(pipeline):
+    for allocation in ("adaptive", "linear", "budgeted", "constant"):
+        output = pipeline(
+            "the pizza", control=["length=2", "sentiment=positive"], allocation=allocation, seed=0, steps=3
+        )
+        assert output.texts == ["the pizza"]
+
+
+def test_special_tokens_of_tokenizers_without_some():
+    plain = make_tokenizer()
+    assert special_tokens(plain).banned == (2, 3, 4)
+    plain.bos_token = None
+    assert special_tokens(plain).start is None
+    plain.pad_token = None
+    assert special_tokens(plain).pad == special_tokens(plain).end == 1
+
+
+def test_guidance_is_off_without_a_control(pipeline, monkeypatch):
+    monkeypatch.setattr(Guidance, "__call__", lambda *a: pytest.fail("nothing to guide"))
+    assert pipeline("we", seed=0, **FAST).texts

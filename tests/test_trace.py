@@ -1,0 +1,140 @@
+"""Trace files: small, exact where it matters, and refused when they are not ours."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from tta_diffusion.trace import Trace, TraceRecorder, describe_tokens, load_traces, relative, save_traces
+
+
+def realistic(steps: int, length: int, seed: int = 0, vocab_size: int = 50_265) -> Trace:
+    """Tokens change often at first and seldom later; times are an adaptive allocation; values fluctuate."""
+    rng = np.random.default_rng(seed)
+    u = np.arange(steps, 0, -1) / steps
+    ids = np.zeros((steps, length), dtype=np.int64)
+    ids[0] = rng.integers(0, vocab_size, length)
+    for step in range(1, steps):
+        change = rng.random(length) < 0.5 * u[step] ** 6
+        ids[step] = np.where(change, rng.integers(0, vocab_size, length), ids[step - 1])
+    before = np.where(rng.random(ids.shape) < 0.01, rng.integers(0, vocab_size, ids.shape), ids)
+    drift = np.cumsum(rng.normal(0, 0.004, ids.shape), axis=0) + rng.random(length)
+    importance = np.abs(drift) / np.abs(drift).max(-1, keepdims=True)
+    confidence = np.clip(1 - u[:, None] ** 2 * rng.random(length) + rng.normal(0, 0.001, ids.shape), 0, 1)
+    return Trace(
+        u=u,
+        ids=ids,
+        ids_before=before,
+        times=(0.6 + 0.4 * (1 - importance)) * u[:, None],
+        confidence=confidence,
+        importance=importance,
+        pinned=np.arange(length) < 3,
+        probability={"sentiment": {when: rng.random(steps).tolist() for when in ("before", "after")}},
+        text="the pizza",
+        prompt="the",
+        seed=7,
+        settings={"steps": steps},
+        tokens={int(i): f"token {i}" for i in np.unique(np.concatenate([ids, before]))[:300]},
+    )
+
+
+def test_a_file_reads_back(tmp_path):
+    traces = [realistic(30, 9, seed) for seed in range(2)]
+    save_traces(traces, tmp_path / "trace.json")
+    for saved, read in zip(traces, load_traces(tmp_path / "trace.json"), strict=True):
+        assert np.array_equal(read.ids, saved.ids)
+        assert np.array_equal(read.ids_before, saved.ids_before)
+        assert np.array_equal(read.pinned, saved.pinned)
+        for name in ("times", "confidence", "importance"):
+            np.testing.assert_allclose(getattr(read, name), getattr(saved, name), atol=0.5 / 255 + 1e-9)
+        np.testing.assert_allclose(read.u, saved.u, atol=1e-6)
+        np.testing.assert_allclose(
+            read.probability["sentiment"]["after"], saved.probability["sentiment"]["after"], atol=1e-4
+        )
+        assert (read.text, read.prompt, read.seed) == ("the pizza", "the", 7)
+        assert read.settings == saved.settings
+        assert read.tokens == saved.tokens
+
+
+def test_a_long_trajectory_is_a_small_file(tmp_path):
+    save_traces([realistic(1000, 64)], tmp_path / "trace.json")
+    assert (tmp_path / "trace.json").stat().st_size < 300_000
+    assert load_traces(tmp_path / "trace.json")[0].ids.shape == (1000, 64)
+
+
+def test_one_object_is_a_file_too(tmp_path):
+    (tmp_path / "one.json").write_text(json.dumps(realistic(3, 4).to_dict()))
+    assert len(load_traces(tmp_path / "one.json")) == 1
+
+
+def test_another_version_is_refused(tmp_path):
+    raw = realistic(3, 4).to_dict() | {"version": 2}
+    (tmp_path / "new.json").write_text(json.dumps([raw]))
+    with pytest.raises(ValueError, match="version 2, this program reads version 1"):
+        load_traces(tmp_path / "new.json")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{not json", "not a readable trace file"),
+        ("{}", "not a trace of tta-diffusion"),
+        ("[3]", "not a trace of tta-diffusion"),
+        ('"text"', "not a trace of tta-diffusion"),
+    ],
+)
+def test_other_files_are_refused(tmp_path, content, message):
+    (tmp_path / "file.json").write_text(content)
+    with pytest.raises(ValueError, match=message):
+        load_traces(tmp_path / "file.json")
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(ValueError, match="not a readable trace file"):
+        load_traces(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize("damage", ["field", "data", "shape"])
+def test_a_damaged_trace_is_refused(tmp_path, damage):
+    raw = realistic(3, 4).to_dict()
+    if damage == "field":
+        del raw["times"]
+    elif damage == "data":
+        raw["ids"]["data"] = raw["ids"]["data"][:8]
+    else:
+        raw["ids"]["shape"] = [5, 5]
+    (tmp_path / "damaged.json").write_text(json.dumps(raw))
+    with pytest.raises(ValueError, match="damaged"):
+        load_traces(tmp_path / "damaged.json")
+
+
+def test_the_recorder_cuts_a_batch_into_texts():
+    recorder = TraceRecorder()
+    ids = torch.arange(12).view(2, 2, 3)  # step, row, position
+    for step in range(2):
+        zeros = torch.zeros(2, 3)
+        recorder.record(
+            1 - step / 2,
+            {"mood": {"before": torch.tensor([0.1, 0.2]) + step, "after": torch.tensor([0.3, 0.4]) + step}},
+            ids=ids[step],
+            ids_before=ids[step],
+            times=zeros,
+            confidence=zeros,
+            importance=zeros,
+        )
+    first, second = recorder.traces(torch.tensor([[True, False, False], [False, True, False]]))
+    assert first.ids.tolist() == [[0, 1, 2], [6, 7, 8]]
+    assert second.ids.tolist() == [[3, 4, 5], [9, 10, 11]]
+    assert second.pinned.tolist() == [False, True, False]
+    assert second.probability["mood"]["after"] == pytest.approx([0.4, 1.4])
+    describe_tokens([first], str)
+    assert first.tokens == {i: str(i) for i in (0, 1, 2, 6, 7, 8)}
+
+
+def test_relative_importance():
+    values = torch.tensor([[1.0, 4.0], [0.0, 0.0]])
+    assert relative(values, values).tolist() == [[0.25, 1.0], [0.0, 0.0]]
+    assert relative(None, values).tolist() == [[0.0, 0.0], [0.0, 0.0]]

@@ -1,0 +1,265 @@
+"""Whole runs on a toy task: what is learnt, what is written, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerFast
+
+from tta_diffusion.canvas import Canvas
+from tta_diffusion.configuration import build
+from tta_diffusion.control.classifier import load_classifier
+from tta_diffusion.denoiser.config import DenoiserConfig
+from tta_diffusion.denoiser.model import SimplexDenoiser
+from tta_diffusion.guidance import Guidance, GuidanceConfig
+from tta_diffusion.pipeline import special_tokens
+from tta_diffusion.training.classifier.config import ClassifierConfig, ModelSettings
+from tta_diffusion.training.classifier.model import build_classifier
+from tta_diffusion.training.classifier.prepare import prepare
+from tta_diffusion.training.classifier.store import LabelledStore
+from tta_diffusion.training.classifier.tasks import build_task
+from tta_diffusion.training.classifier.train import train
+
+LENGTH = 16
+BERT = {
+    "model_type": "bert",
+    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+}
+MODERNBERT = {**BERT, "model_type": "modernbert", "global_attn_every_n_layers": 1}
+SHORT = {"steps": 80}
+MARKS = {
+    "sentiment": {"negative": ["bad", "terrible", "hate"], "positive": ["good", "great", "love"]},
+    "topic": {"food": ["pizza"], "film": ["movie"], "nature": ["lake"]},
+}
+
+
+def write_task(name: str, directory: Path) -> None:
+    """Sentences with one word that gives the label away."""
+    rng = random.Random(name)
+    filler = ["the", "was", "is", "a", "very", "and", "but", "it", "this", "place"]
+    marks = list(MARKS[name].values())
+    with (directory / f"{name}.jsonl").open("w") as file:
+        for i in range(600):
+            words = rng.choices(filler, k=rng.randint(4, 8))
+            words.insert(rng.randrange(len(words)), rng.choice(marks[i % len(marks)]))
+            file.write(json.dumps({"text": " ".join(words) + " .", "label": i % len(marks)}) + "\n")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrainedTokenizerFast) -> Path:
+    """Prepared arrays of two tasks."""
+    directory = tmp_path_factory.mktemp("data")
+    tokenizer.save_pretrained(directory / "tokenizer")
+    for name, marks in MARKS.items():
+        write_task(name, directory)
+        source = {"name": "toy", "path": f"{name}.jsonl", "hold_out": 0.25}
+        task = build_task(name, {"labels": list(marks), "sources": [source]})
+        prepare(task, directory, directory / name, directory / "tokenizer", length=LENGTH)
+    return directory
+
+
+def recipe(data: Any, out: Path, **changes: Any) -> ClassifierConfig:
+    raw: dict[str, Any] = {
+        "data": data,
+        "out": str(out),
+        "model": {"backbone": BERT},
+        "soft": {"times": [0.0, 0.4], "evaluate": [0.05]},
+        "optim": {"steps": 150, "batch": 64, "lr": 3e-3, "warmup": 10, "cut": 0.1, "ema": 0.9},
+        "run": {"eval_every": 50, "log_every": 25, "device": "cpu"},
+    }
+    for group, values in changes.items():
+        raw[group] = {**raw[group], **values} if isinstance(values, dict) else values
+    return build(ClassifierConfig, raw)
+
+
+@pytest.fixture(scope="module")
+def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "sentiment"
+    train(recipe(str(data / "sentiment"), out))
+    return out
+
+
+def test_a_separable_task_is_learnt_from_clean_and_soft_inputs(trained: Path) -> None:
+    report = json.loads((trained / "report.json").read_text())["tasks"]["sentiment"]
+    assert report["after"]["clean"]["accuracy"] > 0.95
+    assert report["after"]["u=0.05"]["accuracy"] > 0.95
+    assert report["after"]["clean"]["nll"] < 0.2
+    assert report["by_source"]["toy"]["rows"] > 50
+
+
+def test_the_output_is_complete(trained: Path) -> None:
+    assert {p.name for p in trained.iterdir()} >= {
+        "README.md",
+        "config.json",
+        "metrics.jsonl",
+        "model.safetensors",
+        "report.json",
+        "tokenizer.json",
+    }
+    steps = [json.loads(line)["step"] for line in (trained / "metrics.jsonl").read_text().splitlines()]
+    assert steps == sorted(steps)
+    assert "Sentiment classifier" in (trained / "README.md").read_text()
+    assert [p.name for p in trained.parent.iterdir()] == ["sentiment"]
+
+
+def test_the_directory_is_a_plain_classifier(trained: Path) -> None:
+    model = AutoModelForSequenceClassification.from_pretrained(trained)
+    tokenizer = AutoTokenizer.from_pretrained(trained)
+    assert model.config.id2label == {0: "negative", 1: "positive"}
+    for text, label in (("the place was great .", 1), ("this is terrible .", 0)):
+        ids = tokenizer(f"<s> {text} </s>", add_special_tokens=False, return_tensors="pt")["input_ids"]
+        assert int(model(input_ids=ids).logits.argmax()) == label
+
+
+@pytest.mark.parametrize("backbone", [BERT, MODERNBERT], ids=["bert", "modernbert"])
+def test_guidance_climbs_its_gradient(
+    backbone: dict[str, Any], trained: Path, data: Path, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    directory = trained
+    if backbone is MODERNBERT:
+        directory = tmp_path / "sentiment"
+        train(recipe(str(data / "sentiment"), directory, model={"backbone": backbone}, optim=SHORT))
+    objective = load_classifier(directory, "positive", "sentiment", tokenizer)
+    guidance = Guidance([(objective, 1.0)], GuidanceConfig(iterations=1))
+    torch.manual_seed(0)
+    canvas = Canvas.blank(2, LENGTH, special_tokens(tokenizer)).pin(0, 0, [2]).pin(1, 0, [2])
+    logits = torch.randn(2, LENGTH, len(tokenizer))
+    logits[..., :5] = -10.0
+    guided = guidance(logits, canvas, 0.5)
+    assert guided.importance is not None
+    assert bool((guided.importance[:, 1:] > 0).all())
+    before, after = (guidance.probabilities(x.argmax(-1), canvas, len(tokenizer), 0.0) for x in (logits, guided.logits))
+    assert (after["sentiment"] >= before["sentiment"]).all()
+    assert (after["sentiment"] > 0.8).all()
+
+
+def test_runs_repeat_exactly(data: Path, tmp_path: Path) -> None:
+    for name in ("first", "again"):
+        train(recipe(str(data / "sentiment"), tmp_path / name, optim={"steps": 20}))
+    first, again = (load_file(str(tmp_path / name / "model.safetensors")) for name in ("first", "again"))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+def test_several_tasks_share_a_trunk_and_are_saved_apart(
+    data: Path, tmp_path: Path, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    out = tmp_path / "both"
+    config = recipe([str(data / "sentiment"), str(data / "topic")], out, optim={"steps": 180})
+    report = train(config)
+    models = {name: AutoModelForSequenceClassification.from_pretrained(out / name) for name in MARKS}
+    for name, marks in MARKS.items():
+        assert list(models[name].config.id2label.values()) == list(marks)
+        assert report["tasks"][name]["after"]["clean"]["accuracy"] > 0.95
+        assert load_classifier(out / name, next(iter(marks)), name, tokenizer).label == 0
+    sentiment, topic = (models[name].base_model.state_dict() for name in MARKS)
+    assert all(torch.equal(sentiment[name], topic[name]) for name in sentiment)
+    assert (out / "report.json").is_file()
+
+
+@pytest.mark.parametrize("model_type", ["bert", "modernbert"])
+def test_it_can_start_from_a_denoiser(
+    model_type: str, data: Path, tmp_path: Path, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    torch.manual_seed(0)
+    backbone = {**BERT, "model_type": model_type, "vocab_size": len(tokenizer), "max_position_embeddings": LENGTH}
+    backbone |= {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}
+    denoiser = SimplexDenoiser(DenoiserConfig(backbone, LENGTH))
+    denoiser.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    store = LabelledStore.open(data / "topic")
+    classifier = build_classifier(ModelSettings(start=str(tmp_path)), store)
+    assert classifier.config.num_labels == 3
+    own = classifier.base_model.state_dict()
+    for name, weight in denoiser.backbone.model.base_model.state_dict().items():
+        assert torch.equal(own[name], weight)
+
+
+def test_it_can_start_from_any_encoder(data: Path, trained: Path, tmp_path: Path) -> None:
+    """Here from a classifier with two labels: a head of another size is made anew."""
+    config = recipe(str(data / "topic"), tmp_path / "topic", model={"start": str(trained), "backbone": {}}, optim=SHORT)
+    report = train(config)
+    assert report["tasks"]["topic"]["after"]["clean"]["accuracy"] > 0.9
+
+
+def test_a_finished_directory_is_kept(trained: Path, data: Path) -> None:
+    with pytest.raises(ValueError, match="finished already"):
+        train(recipe(str(data / "sentiment"), trained))
+
+
+def test_a_run_that_fails_leaves_nothing(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="the loss is not a number"):
+        train(recipe(str(data / "sentiment"), tmp_path / "bad", optim={"lr": 1e30, "clip": 1e30, "warmup": 1}))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": {"backbone": {**BERT, "vocab_size": 999}}}, "the backbone has 999 tokens"),
+        ({"model": {"backbone": {**BERT, "max_position_embeddings": 8}}}, "sequences of 16 tokens are beyond the 8"),
+        ({"model": {"backbone": {"model_type": "llama"}}}, "reads from left to right"),
+        ({"model": {"backbone": {}}}, "give 'start'"),
+        ({"soft": {"noisy": 0.9}}, "shares of one whole"),
+        ({"soft": {"schedule": "sine"}}, "Unknown noise schedule 'sine'"),
+        ({"optim": {"rate": 1}}, "Unknown key 'optim.rate'"),
+        ({"data": "nowhere"}, "no labelled data at 'nowhere'"),
+        ({"run": {"precision": "fp8"}}, "must be bf16 or fp32"),
+    ],
+)
+def test_what_is_wrong_with_a_recipe_is_one_sentence(
+    changes: dict[str, Any], message: str, data: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        train(recipe(**{"data": str(data / "sentiment"), "out": tmp_path / "out", **changes}))
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_vocabulary_is_refused(data: Path, tmp_path: Path, trained: Path) -> None:
+    other = tmp_path / "encoder"
+    shutil.copytree(trained, other)
+    tokenizer = AutoTokenizer.from_pretrained(other)
+    tokenizer.add_tokens(["unheard"])
+    tokenizer.save_pretrained(other)
+    with pytest.raises(ValueError, match="is not that of the data"):
+        train(recipe(str(data / "sentiment"), tmp_path / "out", model={"start": str(other), "backbone": {}}))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [("labels", 5, "has the label 5, but the head has 2 labels"), ("ids", 9999, "has the token 9999")],
+)
+def test_damaged_arrays_are_refused(field: str, value: int, message: str, data: Path, tmp_path: Path) -> None:
+    shutil.copytree(data / "sentiment", tmp_path / "copy")
+    path = tmp_path / "copy" / "train.npz"
+    arrays = dict(np.load(path))
+    arrays[field].flat[0] = value
+    np.savez(path, **arrays)
+    with pytest.raises(ValueError, match=message):
+        LabelledStore.open(tmp_path / "copy")
+    path.write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="cannot be read"):
+        LabelledStore.open(tmp_path / "copy")
+
+
+@pytest.mark.slow
+def test_training_imports_neither_arrow_nor_the_command_line() -> None:
+    script = (
+        "import sys\n"
+        "import tta_diffusion.training.classifier.__main__\n"
+        "print([m for m in ('pyarrow', 'typer', 'rich', 'datasets') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
