@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from transformers import TextDiffusionStreamer
@@ -133,19 +135,22 @@ class Listener:
         self.events.append(("end", None))
 
 
-def test_a_streamer_gets_drafts_then_the_text_then_the_end(pipeline):
+def test_a_streamer_gets_the_prompt_then_drafts_then_the_text_then_the_end(pipeline):
     listener = Listener()
-    output = pipeline("the pizza", seed=2, streamer=listener, early_exit=False, **FAST)
-    assert [name for name, _ in listener.events] == ["draft"] * 6 + ["put", "end"]
-    assert torch.equal(listener.events[-2][1], output.sequences[0])
-    assert torch.equal(listener.events[5][1][0], output.sequences[0])
+    output = pipeline("the pizza", control="length=10", seed=2, streamer=listener, early_exit=False, **FAST)
+    assert [name for name, _ in listener.events] == ["put"] + ["draft"] * 6 + ["put", "end"]
+    assert torch.equal(listener.events[0][1], output.sequences[0, :3])  # start token and prompt
+    for event in (listener.events[-2], listener.events[6]):
+        assert torch.equal(event[1], output.sequences[0, 3:12])  # up to the end token
 
 
-def test_the_streamer_of_transformers_prints_the_text(pipeline, capsys):
-    streamer = TextDiffusionStreamer(pipeline.tokenizer, skip_special_tokens=True)
+@pytest.mark.parametrize("skip_prompt", [False, True])
+def test_the_streamer_of_transformers_prints_the_text(pipeline, capsys, skip_prompt):
+    streamer = TextDiffusionStreamer(pipeline.tokenizer, skip_prompt=skip_prompt, skip_special_tokens=True)
     output = pipeline("the pizza", control="length=10", seed=2, streamer=streamer, **FAST)
     printed = capsys.readouterr().out
-    assert printed.rstrip().endswith(output.texts[0])
+    confirmed = re.sub("\0337.*?\0338\033\\[J", "", printed).strip()  # drafts are drawn over
+    assert confirmed == (output.texts[0].removeprefix("the pizza ") if skip_prompt else output.texts[0])
     assert printed.count("\033[33m") == output.steps[0]
 
 

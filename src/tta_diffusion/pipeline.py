@@ -20,6 +20,7 @@ from tta_diffusion.generation import GenerationConfig, make_sampler
 from tta_diffusion.process.simplex import SimplexState
 from tta_diffusion.randomness import Randomness
 from tta_diffusion.sampler import Sampler, StepCallback, StepInfo
+from tta_diffusion.streaming import DraftStream
 from tta_diffusion.trace import Trace, describe_tokens
 
 CONTROLS = "controls"
@@ -103,8 +104,8 @@ class TTAPipeline:
                 and the settings alone. None draws one from `generator`, or anew.
             return_trace: record the trajectories.
             callback_on_step_end: called as (pipeline, step, u, info) after each step.
-            streamer: an object with `put_draft`, `put` and `end`, such as transformers' TextDiffusionStreamer;
-                for a single text.
+            streamer: an object with `put_draft`, `put` and `end`, such as transformers' TextDiffusionStreamer, for a
+                single text; it gets the prompt, the drafts of what follows, and what follows.
             settings: any field of `GenerationConfig`, over the model's own defaults.
         """
         prompts = [prompt] if isinstance(prompt, str) else list(prompt)
@@ -118,11 +119,12 @@ class TTAPipeline:
             canvas = sampler.guidance.prepare(canvas)
         first = draw_seed(generator) if seed is None else seed
         jobs = [(text, first + i) for text in prompts for i in range(num_samples)]
-        callback = self._callback(callback_on_step_end, streamer, len(jobs))
-        output = self._run(sampler, canvas.repeat(num_samples), jobs, config, callback, return_trace)
-        if streamer is not None:
-            streamer.put(output.sequences[0])
-            streamer.end()
+        canvas = canvas.repeat(num_samples)
+        stream = None if streamer is None else DraftStream(streamer, canvas)
+        callback = self._callback(callback_on_step_end, stream)
+        output = self._run(sampler, canvas, jobs, config, callback, return_trace)
+        if stream is not None:
+            stream.finish(output.sequences)
         return output
 
     def rewrite(
@@ -170,7 +172,7 @@ class TTAPipeline:
         first = draw_seed(None) if seed is None else seed
         jobs = [(text, first + i) for i in range(num_samples)]
         start = SimplexState(draft.repeat(num_samples, 1), start_times.repeat(num_samples, 1))
-        callback = self._callback(callback_on_step_end, None, len(jobs))
+        callback = self._callback(callback_on_step_end, None)
         return self._run(sampler, canvas.repeat(num_samples), jobs, config, callback, return_trace, start)
 
     def check(self, prompts: Sequence[str], control: Controls = None, **settings: Any) -> None:
@@ -205,18 +207,16 @@ class TTAPipeline:
         return canvas
 
     def _callback(
-        self, user: Callable[[TTAPipeline, int, float, StepInfo], None] | None, streamer: Any, texts: int
+        self, user: Callable[[TTAPipeline, int, float, StepInfo], None] | None, stream: DraftStream | None
     ) -> StepCallback | None:
-        if streamer is not None and texts > 1:
-            raise ValueError(f"a streamer shows one text, but {texts} were asked for")
-        if user is None and streamer is None:
+        if user is None and stream is None:
             return None
 
         def call(info: StepInfo) -> None:
             if user is not None:
                 user(self, info.step, info.u, info)
-            if streamer is not None:
-                streamer.put_draft(info.ids)
+            if stream is not None:
+                stream.draft(info.ids)
 
         return call
 

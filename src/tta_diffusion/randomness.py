@@ -41,6 +41,11 @@ def uniform_from_bits(bits: Tensor) -> Tensor:
     return (_shift_right(bits, 12).double() + 0.5) * 2.0**-52
 
 
+def spread(keys: Tensor, width: int) -> Tensor:
+    """(..., width) int64: the first `width` hashes of each key; more of them do not change the first."""
+    return mix(keys[..., None] + _GOLDEN * (1 + torch.arange(width, device=keys.device)))
+
+
 # The purpose of a draw keeps the streams apart.
 NOISE, PROJECTION, ALLOCATION = 1, 2, 3
 
@@ -59,12 +64,15 @@ class Randomness:
         """(B,) int64: one key for each sequence at this step and for this purpose."""
         return mix(mix(self.seeds + _stride(1 + step)) + _stride(purpose))
 
+    def cells(self, step: int, purpose: int, length: int) -> Tensor:
+        """(B, length) int64: one key for each position."""
+        return mix(
+            self.row_keys(step, purpose)[:, None] + _GOLDEN * (1 + torch.arange(length, device=self.seeds.device))
+        )
+
     def bits(self, step: int, purpose: int, length: int, width: int) -> Tensor:
         """(B, length, width) int64, each a hash of its coordinates."""
-        device = self.seeds.device
-        row = self.row_keys(step, purpose)[:, None]
-        cell = mix(row + _GOLDEN * (1 + torch.arange(length, device=device)))[:, :, None]
-        return mix(cell + _GOLDEN * (1 + torch.arange(width, device=device)))
+        return spread(self.cells(step, purpose, length), width)
 
     def uniform(self, step: int, purpose: int, length: int, width: int) -> Tensor:
         """(B, length, width) float64 in (0, 1)."""

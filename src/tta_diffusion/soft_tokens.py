@@ -43,7 +43,22 @@ class SparseTokens:
         return flat.view(*self.ids.shape[:2], -1) + rest * table.mean(0)
 
 
-SoftTokens = DenseTokens | SparseTokens
+@dataclass(frozen=True)
+class GroupedTokens:
+    """Sparse tokens with as many entries as each position needs: positions with equal k form a group."""
+
+    shape: tuple[int, int]  # B, L
+    groups: list[tuple[Tensor, SparseTokens]]  # places (n,) in the flattened (B, L), and their tokens (1, n, k)
+
+    def embed(self, table: Tensor) -> Tensor:
+        """(B, L, H)."""
+        out = table.new_empty(self.shape[0] * self.shape[1], table.shape[1])
+        for places, tokens in self.groups:
+            out[places] = tokens.embed(table)[0]
+        return out.view(*self.shape, -1)
+
+
+SoftTokens = DenseTokens | SparseTokens | GroupedTokens
 
 
 def sparsify(scores: Tensor, k: int) -> SparseTokens:
