@@ -59,18 +59,21 @@ class SimplexDenoiser(nn.Module):
             pinned: (B, L) True where the token is given: its clean embedding goes in, without noise or time.
             previous: the last prediction, for self-conditioning.
         """
+        return self.backbone.head(self.hidden(self.inputs(noisy, times, ids, pinned, previous)))
+
+    def inputs(
+        self, noisy: SoftTokens, times: Tensor, ids: Tensor, pinned: Tensor, previous: SoftTokens | None = None
+    ) -> Tensor:
+        """Input embeddings (B, L, H)."""
         table = self.table
         embeds = self.mix(noisy, previous, table, self.project)
         embeds = embeds + self.time(times[..., None].to(table.dtype))
-        embeds = torch.where(pinned[..., None], self.backbone.table(ids), embeds)
-        return self.predict(embeds)
+        return torch.where(pinned[..., None], self.backbone.table(ids), embeds)
 
-    def predict(self, embeds: Tensor) -> Tensor:
-        """Logits (B, L, V) from input embeddings (B, L, H)."""
+    def hidden(self, embeds: Tensor) -> Tensor:
+        """What the head reads (B, L, H), from input embeddings (B, L, H)."""
         hidden = self.backbone.encode(embeds)
-        if self.config.shift_predictions:
-            hidden = torch.cat([hidden[:, :1], hidden[:, :-1]], 1)
-        return self.backbone.head(hidden)
+        return torch.cat([hidden[:, :1], hidden[:, :-1]], 1) if self.config.shift_predictions else hidden
 
     @classmethod
     def from_backbone(cls, name_or_dir: str | Path, length: int, **settings: Any) -> SimplexDenoiser:

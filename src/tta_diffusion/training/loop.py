@@ -7,7 +7,6 @@ import os
 import shutil
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -52,12 +51,10 @@ class Run:
             write_record(self.out, self.record)
 
     def _runner(self) -> nn.Module:
-        """The model as it is called: compiled, then parallel. FSDP shards in place, before compilation."""
-        if self.config.run.sharding == "fsdp" and self.world.size > 1:
-            parallelise(self.model, self.world, "fsdp")
-            return self.model
-        model: Any = torch.compile(self.model, dynamic=False) if self.config.run.compile else self.model
-        return parallelise(model, self.world, "ddp")
+        """The model as it is called: compiled in parts, then parallel."""
+        if self.config.run.compile:
+            self.model.compile_parts()
+        return parallelise(self.model, self.world, self.config.run.sharding)
 
     def _resume(self) -> None:
         found = checkpoints.load_latest(self.out / CHECKPOINTS)

@@ -16,12 +16,13 @@ from tta_diffusion.denoiser.model import SimplexDenoiser
 from tta_diffusion.process.noise import noisy_simplex
 from tta_diffusion.schedule import get_schedule
 from tta_diffusion.soft_tokens import DenseTokens
+from tta_diffusion.training.distributed import transformer_layers
 
 FORMS = ("plain", "self_condition", "rollout")
 
 
 class TrainingModel(nn.Module):
-    """The denoiser with its corruption and loss inside, so that one compiled graph holds all of it."""
+    """The denoiser with its corruption and loss: one call from clean tokens to the loss of each."""
 
     def __init__(self, denoiser: SimplexDenoiser) -> None:
         super().__init__()
@@ -30,6 +31,17 @@ class TrainingModel(nn.Module):
         self.scale = denoiser.config.scale
         self.vocab_size = denoiser.config.vocab_size
         self.global_time = denoiser.config.time_conditioning == "global"
+        self._inputs, self._loss = self._noisy_inputs, self._cross_entropy
+
+    def compile_parts(self) -> None:
+        """Compiles the repeated layer once for all its copies, and the two ends over the vocabulary.
+
+        Compiling the whole model would take minutes to gain little more.
+        """
+        for layer in transformer_layers(self.denoiser):
+            layer.compile(dynamic=False)
+        self._inputs = torch.compile(self._noisy_inputs, dynamic=False)
+        self._loss = torch.compile(self._cross_entropy, dynamic=False)
 
     def forward(self, ids: Tensor, pinned: Tensor, shared: Tensor, times: Tensor, earlier: Tensor, form: str) -> Tensor:
         """Cross-entropy of every position, (B, L), zero where pinned.
@@ -43,30 +55,43 @@ class TrainingModel(nn.Module):
             form: one of FORMS.
         """
         told = shared[:, None].expand_as(times) if self.global_time else times
-        previous = None
-        truth = ids
+        seen, previous = ids, None
         if form == "self_condition":
-            with torch.no_grad():
-                first = self.denoiser(self._corrupt(ids, times), told, truth, pinned)
-            previous = DenseTokens(first.float())
+            previous = self._first_prediction(ids, times, told, pinned)
         elif form == "rollout":
-            ids, previous = self._sampler_step(truth, pinned, earlier)
-        logits = self.denoiser(self._corrupt(ids, times), told, truth, pinned, previous)
-        loss = F.cross_entropy(logits.float().flatten(0, 1), truth.flatten(), reduction="none").view(truth.shape)
+            seen, previous = self._sampler_step(ids, pinned, earlier)
+        hidden = self.denoiser.hidden(self._inputs(seen, ids, times, told, pinned, previous))
+        return self._loss(hidden, ids, pinned)
+
+    def _noisy_inputs(
+        self, seen: Tensor, ids: Tensor, times: Tensor, told: Tensor, pinned: Tensor, previous: Tensor | None
+    ) -> Tensor:
+        """Input embeddings (B, L, H) of the tokens `seen` (B, L) after corruption; given ones come from `ids`."""
+        eps = torch.randn(*seen.shape, self.vocab_size, device=seen.device)
+        noisy = DenseTokens(noisy_simplex(seen, self.alpha_bar(times), eps, self.scale))
+        return self.denoiser.inputs(
+            noisy, told, ids, pinned, None if previous is None else DenseTokens(previous.float())
+        )
+
+    def _cross_entropy(self, hidden: Tensor, ids: Tensor, pinned: Tensor) -> Tensor:
+        logits = self.denoiser.backbone.head(hidden).float()
+        loss = F.cross_entropy(logits.flatten(0, 1), ids.flatten(), reduction="none").view(ids.shape)
         return loss.masked_fill(pinned, 0.0)
 
-    def _corrupt(self, ids: Tensor, times: Tensor) -> DenseTokens:
-        eps = torch.randn(*ids.shape, self.vocab_size, device=ids.device)
-        return DenseTokens(noisy_simplex(ids, self.alpha_bar(times), eps, self.scale))
+    @torch.no_grad()
+    def _first_prediction(self, ids: Tensor, times: Tensor, told: Tensor, pinned: Tensor) -> Tensor:
+        """Logits (B, L, V) without self-conditioning."""
+        hidden = self.denoiser.hidden(self._inputs(ids, ids, times, told, pinned, None))
+        return self.denoiser.backbone.head(hidden)
 
     @torch.no_grad()
-    def _sampler_step(self, ids: Tensor, pinned: Tensor, times: Tensor) -> tuple[Tensor, DenseTokens]:
-        """The tokens that the model itself draws from the corrupted truth, and its prediction."""
+    def _sampler_step(self, ids: Tensor, pinned: Tensor, times: Tensor) -> tuple[Tensor, Tensor]:
+        """The tokens (B, L) that the model itself draws from the corrupted truth, and its logits (B, L, V)."""
         told = times.amax(-1, keepdim=True).expand_as(times) if self.global_time else times
-        logits = self.denoiser(self._corrupt(ids, times), told, ids, pinned).float()
-        gumbel = -torch.empty_like(logits).exponential_().log()
-        drawn = (logits + gumbel).argmax(-1)
-        return torch.where(pinned, ids, drawn), DenseTokens(logits)
+        logits = self._first_prediction(ids, times, told, pinned)
+        gumbel = -torch.empty_like(logits, dtype=torch.float32).exponential_().log()
+        drawn = (logits.float() + gumbel).argmax(-1)
+        return torch.where(pinned, ids, drawn), logits
 
 
 def prefix_mask(

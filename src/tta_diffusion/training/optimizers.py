@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from tta_diffusion.training.config import OptimSettings
+from tta_diffusion.training.muon import BatchedMuon
 
 NAMES = ("adamw", "muon")
 
@@ -28,8 +29,7 @@ def make_optimizers(named: Mapping[str, Tensor], settings: OptimSettings, device
     found: list[Optimizer] = [torch.optim.AdamW(groups, lr=settings.lr, betas=settings.betas, fused=fused)]
     if hidden:
         # Updates scaled to the size of AdamW's, so that one learning rate serves both.
-        muon = torch.optim.Muon(hidden, settings.lr, settings.weight_decay, adjust_lr_fn="match_rms_adamw")
-        found.append(muon)
+        found.append(BatchedMuon(hidden, settings.lr, settings.weight_decay, adjust_lr_fn="match_rms_adamw"))
     return found
 
 
