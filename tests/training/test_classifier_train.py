@@ -134,7 +134,7 @@ def test_guidance_climbs_its_gradient(
         directory = tmp_path / "sentiment"
         train(recipe(str(data / "sentiment"), directory, model={"backbone": backbone}, optim=SHORT))
     objective = load_classifier(directory, "positive", "sentiment", tokenizer)
-    guidance = Guidance([(objective, 1.0)], GuidanceConfig(iterations=3))
+    guidance = Guidance([(objective, 1.0)], GuidanceConfig(strength=20.0, iterations=10))
     torch.manual_seed(0)
     canvas = Canvas.blank(2, LENGTH, special_tokens(tokenizer)).pin(0, 0, [2]).pin(1, 0, [2])
     logits = torch.randn(2, LENGTH, len(tokenizer))
