@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# Most nuclei are far smaller than the vocabulary: look at this many tokens first, sort all only where too few.
-_FIRST_LOOK = 128
+# Most nuclei are far smaller than the vocabulary: look at so many tokens first, at all only where too few.
+_LOOKS = (128, 2048)
 
 
 @dataclass(frozen=True)
@@ -35,21 +35,21 @@ def project(logits: Tensor, uniform: Tensor, config: ProjectionConfig) -> Tensor
     """Token ids (B, L) drawn from logits (B, L, V) with uniform numbers (B, L) in (0, 1)."""
     if config.temperature == 0:
         return logits.argmax(-1)
-    scores = logits.float() / config.temperature
-    vocab_size = scores.shape[-1]
-    look = min(config.top_k or (_FIRST_LOOK if config.top_p < 1 else vocab_size), vocab_size)
-    flat, draws = scores.flatten(0, 1), uniform.flatten()
-    total = flat.logsumexp(-1, keepdim=True)
-    top = flat.topk(look, dim=-1)
-    probs = (top.values - total).exp()
+    flat = logits.float().flatten(0, 1) / config.temperature
+    draws, vocab_size = uniform.flatten(), flat.shape[-1]
     if config.top_k:
-        probs = probs / probs.sum(-1, keepdim=True)
-        return _draw(probs, top.indices, draws, config.top_p).view(uniform.shape)
-    ids = _draw(probs, top.indices, draws, config.top_p)
-    short = (probs.sum(-1) < config.top_p).nonzero().flatten() if look < vocab_size else draws[:0].long()
-    if len(short):
-        order = flat[short].sort(dim=-1, descending=True)
-        ids[short] = _draw((order.values - total[short]).exp(), order.indices, draws[short], config.top_p)
+        top = flat.topk(min(config.top_k, vocab_size), dim=-1)
+        return _draw(top.values.softmax(-1), top.indices, draws, config.top_p).view(uniform.shape)
+    total = flat.logsumexp(-1, keepdim=True)
+    ids = torch.empty_like(draws, dtype=torch.int64)
+    pending = torch.arange(len(flat), device=flat.device)
+    for look in (*(look for look in _LOOKS if look < vocab_size and config.top_p < 1), vocab_size):
+        top = (flat if len(pending) == len(flat) else flat[pending]).topk(look, dim=-1)
+        probs = (top.values - total[pending]).exp()
+        ids[pending] = _draw(probs, top.indices, draws[pending], config.top_p)
+        pending = pending[probs.sum(-1) < config.top_p]
+        if not len(pending):
+            break
     return ids.view(uniform.shape)
 
 
