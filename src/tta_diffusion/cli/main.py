@@ -23,6 +23,7 @@ class Commands(LazyGroup):
         "train-classifier": Entry(
             "tta_diffusion.cli.train_classifier", "app", "Train classifiers for guidance and evaluation."
         ),
+        "bench": Entry("tta_diffusion.cli.bench", "app", "Benchmark methods on the paper's tasks."),
         "env": Entry("tta_diffusion.cli.env", "app", "Show versions, the device and the default model."),
     }
 

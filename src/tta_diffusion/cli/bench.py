@@ -1,0 +1,256 @@
+"""`tta bench`: write the texts of a task, score them, compare runs, sweep settings, report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    from tta_diffusion.evaluation.bench.run import Request
+    from tta_diffusion.evaluation.bench.scorers import ScorerChoice
+
+RUN = "run"
+EPILOG = """\b
+Tasks: sentiment, topic, detoxification (needs --data-dir), long-form, or the path of a YAML file.
+Sweeps: lambda, smoothing, allocation, stages-2, stages-3, comparison, or the path of a YAML file.
+
+\b
+Examples:
+  tta bench sentiment --model DIR --classifier DIR --limit 10
+  tta bench sentiment --method file --file peer.jsonl --classifier DIR
+  tta bench sentiment --model DIR --sweep strength=0,200,2000 --sweep steps=50,200
+  tta bench sweep stages-2 --model 5000=runs/base/model --model 50=runs/reduced-50/model
+  tta bench compare runs/bench/a runs/bench/b
+  tta bench report runs/bench/a runs/bench/b --html report.html
+  torchrun --nproc-per-node 8 -m tta_diffusion.cli.main bench topic --model DIR --out runs/bench/topic
+
+\b
+A run that was stopped goes on when the same command is given again. In its directory: samples.jsonl, scores/,
+results.json, values.jsonl, table.md, run.json."""
+
+
+class BenchGroup(TyperGroup):
+    """A first word that is no command is a task: `tta bench sentiment` is `tta bench run sentiment`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
+            args = [RUN, *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(cls=BenchGroup, help="Benchmark methods on the paper's tasks.", epilog=EPILOG, no_args_is_help=True)
+
+Models = Annotated[
+    list[str] | None,
+    typer.Option("--model", "-m", metavar="DIR", help="Model directory; NAME=DIR, repeated, in sweeps over models."),
+]
+MethodName = Annotated[str, typer.Option(help="tta, file, or package.module:factory.")]
+File = Annotated[Path | None, typer.Option(help="Texts for --method file: .jsonl or .parquet.")]
+Steps = Annotated[int | None, typer.Option(help="Denoising steps.")]
+Allocation = Annotated[str | None, typer.Option(metavar="POLICY", help="How times are allocated, like adaptive:0.6.")]
+Strength = Annotated[float | None, typer.Option(help="How hard the classifier pushes (lambda).")]
+Iterations = Annotated[int | None, typer.Option(help="Pushes a step.")]
+BatchSize = Annotated[int | None, typer.Option(help="Texts written at once.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any other setting of the method, like top_p=0.99."),
+]
+Limit = Annotated[int | None, typer.Option(metavar="N", help="At most N texts of each prompt and label.")]
+Prompts = Annotated[int | None, typer.Option(metavar="N", help="The first N prompts alone.")]
+Out = Annotated[Path | None, typer.Option(help="Directory for the results (default: one under runs/bench).")]
+DataDir = Annotated[Path | None, typer.Option(help="Folder of the data that a task reads its prompts from.")]
+Seed = Annotated[int, typer.Option(help="Seed of the first text.")]
+Name = Annotated[str, typer.Option(help="Name of the row in tables.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
+Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")]
+Classifiers = Annotated[
+    list[str] | None,
+    typer.Option("--classifier", metavar="DIR", help="Evaluation classifier, repeatable; none: no accuracy."),
+]
+ScorerName = Annotated[
+    str, typer.Option("--scorer", metavar="DIR", help="Causal model for perplexity (default: Gemma-3-270M); or none.")
+]
+Toxicity = Annotated[str, typer.Option("--toxicity", metavar="DIR", help="Classifier with a label 'toxic'.")]
+
+
+@app.command(RUN, epilog=EPILOG)
+def run_task(
+    task: Annotated[str, typer.Argument(help="Name or YAML file of a task.")],
+    model: Models = None,
+    method: MethodName = "tta",
+    file: File = None,
+    steps: Steps = None,
+    allocation: Allocation = None,
+    strength: Strength = None,
+    iterations: Iterations = None,
+    batch_size: BatchSize = None,
+    settings: Settings = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=V,V", help="Run for each of several values, like strength=0,200,2000; repeatable."),
+    ] = None,
+    limit: Limit = None,
+    prompts: Prompts = None,
+    out: Out = None,
+    data_dir: DataDir = None,
+    seed: Seed = 0,
+    name: Name = "",
+    device: Device = "auto",
+    dtype: Dtype = None,
+    classifier: Classifiers = None,
+    scorer: ScorerName = "",
+    toxicity: Toxicity = "",
+    score: Annotated[bool, typer.Option("--score/--no-score", help="Score the texts when they are written.")] = True,
+) -> None:
+    """Write the texts of a task and score them. The word `run` may be left out."""
+    from tta_diffusion.evaluation.bench.run import Request
+    from tta_diffusion.evaluation.bench.scorers import ScorerChoice
+    from tta_diffusion.evaluation.bench.sweep import Sweep, parse_axes
+    from tta_diffusion.evaluation.bench.task import load_task
+
+    flags = {"steps": steps, "allocation": allocation, "strength": strength, "iterations": iterations}
+    chosen = _settings(flags | {"batch_size": batch_size}, settings)
+    choice = ScorerChoice(scorer, tuple(classifier or ()), toxicity, device)
+    one, models = _models(model)
+    request = Request(
+        load_task(task), method, one, file, chosen, seed, limit, prompts, data_dir, out, name, device, dtype
+    )
+    if sweep:
+        grid = Sweep(f"{request.task.name} sweep", task, parse_axes(sweep))
+        _run_sweep(grid, request, models, choice)
+    else:
+        _run_one(request, choice, score)
+
+
+@app.command("sweep")
+def run_named_sweep(
+    sweep: Annotated[str, typer.Argument(help="Name or YAML file of a sweep.")],
+    model: Models = None,
+    method: MethodName = "tta",
+    settings: Settings = None,
+    limit: Limit = None,
+    prompts: Prompts = None,
+    out: Out = None,
+    data_dir: DataDir = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    dtype: Dtype = None,
+    classifier: Classifiers = None,
+    scorer: ScorerName = "",
+    toxicity: Toxicity = "",
+) -> None:
+    """Run a task for every point of a grid of settings: one table, one plot."""
+    from tta_diffusion.evaluation.bench.run import Request
+    from tta_diffusion.evaluation.bench.scorers import ScorerChoice
+    from tta_diffusion.evaluation.bench.sweep import load_sweep
+    from tta_diffusion.evaluation.bench.task import load_task
+
+    grid = load_sweep(sweep)
+    one, models = _models(model)
+    chosen = _settings({}, settings)
+    request = Request(
+        load_task(grid.task), method, one, None, chosen, seed, limit, prompts, data_dir, out, "", device, dtype
+    )
+    _run_sweep(grid, request, models, ScorerChoice(scorer, tuple(classifier or ()), toxicity, device))
+
+
+@app.command("score")
+def score_runs(
+    runs: Annotated[list[Path], typer.Argument(metavar="OUT", help="Directories of runs.")],
+    classifier: Classifiers = None,
+    scorer: ScorerName = "",
+    toxicity: Toxicity = "",
+    device: Device = "auto",
+) -> None:
+    """Score texts that are written already; what was scored before is not scored again, nor its flags forgotten."""
+    from tta_diffusion.evaluation.bench.record import read_record
+    from tta_diffusion.evaluation.bench.results import score
+    from tta_diffusion.evaluation.bench.scorers import ScorerChoice, make_scorers
+    from tta_diffusion.evaluation.bench.table import write_table
+
+    for out in runs:
+        task = read_record(out).identity.task
+        choice = ScorerChoice(scorer, tuple(classifier or ()), toxicity, device).remembered(out)
+        typer.echo(write_table(out, score(out, make_scorers(choice, task))).markdown())
+
+
+@app.command("compare")
+def compare_runs(
+    a: Annotated[Path, typer.Argument(help="Directory of a run.")],
+    b: Annotated[Path, typer.Argument(help="Directory of another, with the same prompts, labels and seeds.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a metric.")] = False,
+) -> None:
+    """Compare two runs text by text: differences with intervals and p-values."""
+    import json
+    from dataclasses import asdict
+
+    from tta_diffusion.evaluation.bench.compare import compare, comparison_table
+    from tta_diffusion.evaluation.bench.record import read_record
+
+    found = compare(a, b)
+    if as_json:
+        for comparison in found:
+            typer.echo(json.dumps(asdict(comparison)))
+    else:
+        typer.echo(comparison_table(found, (read_record(a).title, read_record(b).title)).markdown())
+
+
+@app.command("report")
+def report_runs(
+    runs: Annotated[list[Path], typer.Argument(metavar="OUT", help="Directories of runs and sweeps.")],
+    html: Annotated[Path, typer.Option(help="The file to write.")],
+) -> None:
+    """Write one HTML file with tables, plots, texts and settings; it needs no network."""
+    from tta_diffusion.evaluation.bench.report import write_report
+
+    write_report(runs, html)
+    typer.echo(html)
+
+
+def _run_one(request: Request, choice: ScorerChoice, score: bool) -> None:
+    from tta_diffusion.evaluation.bench.plan import World
+    from tta_diffusion.evaluation.bench.results import score as score_run
+    from tta_diffusion.evaluation.bench.run import run
+    from tta_diffusion.evaluation.bench.scorers import make_scorers
+    from tta_diffusion.evaluation.bench.table import write_table
+
+    world = World.from_environment()
+    if score and world.rank == 0:
+        make_scorers(choice, request.task)  # what is wrong with them should not show after hours
+    out, record = run(request, world)
+    if world.rank:
+        return
+    if score:
+        scorers = make_scorers(choice.remembered(out), record.identity.task)
+        typer.echo(write_table(out, score_run(out, scorers)).markdown())
+    typer.echo(out)
+
+
+def _run_sweep(grid: Any, request: Request, models: dict[str, str], choice: ScorerChoice) -> None:
+    from tta_diffusion.evaluation.bench.run import DEFAULT_OUT
+    from tta_diffusion.evaluation.bench.scorers import make_scorers
+    from tta_diffusion.evaluation.bench.sweep import run_sweep
+
+    out = request.out or DEFAULT_OUT / grid.name.replace(" ", "-")
+    table = run_sweep(grid, request, models, make_scorers(choice, request.task), out)
+    if table is not None:
+        typer.echo(table.markdown())
+        typer.echo(out)
+
+
+def _settings(flags: dict[str, Any], assignments: list[str] | None) -> dict[str, Any]:
+    from tta_diffusion.configuration import override
+
+    return override({name: value for name, value in flags.items() if value is not None}, assignments or ())
+
+
+def _models(given: list[str] | None) -> tuple[str | None, dict[str, str]]:
+    """One directory, or several by name."""
+    named = dict(text.split("=", 1) for text in given or () if "=" in text and not Path(text).exists())
+    plain = [text for text in given or () if "=" not in text or Path(text).exists()]
+    if len(plain) > 1:
+        raise ValueError("several models need names: write --model NAME=DIR for each")
+    return (plain[0] if plain else None), named

@@ -1,0 +1,1 @@
+"""Benchmarks: tasks with prompts and labels, methods that write, scorers that judge, tables beside the paper's."""

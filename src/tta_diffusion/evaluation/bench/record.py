@@ -1,0 +1,131 @@
+"""`run.json`: what a run directory was made with, so that it is continued, scored and compared for what it is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tta_diffusion.configuration import build
+from tta_diffusion.evaluation.bench.plan import Plan
+from tta_diffusion.evaluation.bench.store import replace_text
+from tta_diffusion.evaluation.bench.task import Task
+
+RECORD = "run.json"
+SAMPLED = 1 << 20
+WORLDLY = ("batch_size",)  # settings that change the speed, not the texts
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What the texts depend on. Runs that differ here must not share a directory."""
+
+    task: Task
+    method: str
+    settings: dict[str, Any]
+    seed: int
+    model: str = ""
+    weights: str = ""  # fingerprint of the model, which may change under the same name
+    file: str = ""
+    dtype: str = ""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A run directory's own description. The extent (prompts, samples) may grow from one command to the next."""
+
+    identity: Identity
+    prompts: tuple[str, ...]
+    samples: int
+    name: str = ""  # its row in tables; empty: made from method and settings
+    used: dict[str, Any] = field(default_factory=dict)  # settings as the method read them
+    about: dict[str, Any] = field(default_factory=dict)  # of the method, such as the size of its model
+
+    @property
+    def plan(self) -> Plan:
+        return Plan(self.prompts, self.identity.task.labels, self.samples, self.identity.seed)
+
+    @property
+    def title(self) -> str:
+        if self.name:
+            return self.name
+        own, settings = self.identity, self.identity.settings
+        if own.method == "file":
+            return Path(own.file).stem
+        words = [own.method, Path(own.model).name, settings.get("allocation")]
+        words += [f"T={settings['steps']}"] if "steps" in settings else []
+        return " ".join(str(word) for word in words if word)
+
+
+def short_name(identity: Identity) -> str:
+    """A directory name: the same command finds its run again, another one gets a directory of its own."""
+    digest = hashlib.sha256(json.dumps(comparable(identity), sort_keys=True, default=str).encode()).hexdigest()
+    return f"{identity.task.name}-{identity.method.replace(':', '.')}-{digest[:8]}"
+
+
+def comparable(identity: Identity) -> dict[str, Any]:
+    raw: dict[str, Any] = json.loads(json.dumps(asdict(identity), default=str))
+    raw["settings"] = {k: v for k, v in raw["settings"].items() if k not in WORLDLY}
+    raw["task"].pop("description")
+    return raw
+
+
+def fingerprint(directory: str | Path) -> str:
+    """Tells one set of weights from another, from sizes and both ends of its files; empty for what is not local."""
+    path = Path(directory)
+    files = sorted(path.glob("*.safetensors")) if path.is_dir() else []
+    digest = hashlib.sha256()
+    for file in files:
+        size = file.stat().st_size
+        digest.update(f"{file.name} {size}".encode())
+        with file.open("rb") as stream:
+            digest.update(stream.read(SAMPLED))
+            stream.seek(max(0, size - SAMPLED))
+            digest.update(stream.read(SAMPLED))
+    return digest.hexdigest()[:16] if files else ""
+
+
+def check_same(directory: Path, identity: Identity, prompts: tuple[str, ...]) -> None:
+    """A directory is continued with what it was begun with, or not at all."""
+    if not (directory / RECORD).is_file():
+        return
+    record = read_record(directory)
+    old, new = comparable(record.identity), comparable(identity)
+    for key in new:
+        if old[key] != new[key]:
+            before, after = _difference(old[key], new[key])
+            raise ValueError(
+                f"'{directory}' was begun with another {key} ({before}, now {after}): choose another --out"
+            )
+    if any(before != now for before, now in zip(record.prompts, prompts, strict=False)):
+        raise ValueError(f"'{directory}' was begun with other prompts: choose another --out")
+
+
+def _difference(old: Any, new: Any) -> tuple[str, str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = [k for k in {**old, **new} if old.get(k) != new.get(k)]
+        old, new = {k: old.get(k) for k in keys}, {k: new.get(k) for k in keys}
+        return ", ".join(f"{k} {_short(v)}" for k, v in old.items()), ", ".join(_short(v) for v in new.values())
+    return _short(old), _short(new)
+
+
+def _short(value: Any) -> str:
+    text = repr(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def write_record(directory: Path, record: Record) -> None:
+    replace_text(directory / RECORD, json.dumps(asdict(record), indent=1, ensure_ascii=False, default=str) + "\n")
+
+
+def read_record(directory: Path) -> Record:
+    path = directory / RECORD
+    if not path.is_file():
+        raise ValueError(f"'{directory}' holds no benchmark run: there is no {RECORD} in it")
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise ValueError(f"'{path}' is not JSON") from None
+    return build(Record, raw)
