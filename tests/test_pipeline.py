@@ -217,3 +217,11 @@ def test_special_tokens_of_tokenizers_without_some():
 def test_guidance_is_off_without_a_control(pipeline, monkeypatch):
     monkeypatch.setattr(Guidance, "__call__", lambda *a: pytest.fail("nothing to guide"))
     assert pipeline("we", seed=0, **FAST).texts
+
+
+def test_the_penalty_on_other_classes_is_a_setting(pipeline):
+    plain, _ = pipeline._sampler("sentiment=positive", {})
+    pushed, _ = pipeline._sampler("sentiment=positive", {"penalty": 0.3})
+    assert [s.guidance.objectives[0][0].penalty for s in (plain, pushed)] == [0.0, 0.3]
+    again, _ = pipeline._sampler("sentiment=positive", {})
+    assert again.guidance.objectives[0][0].penalty == 0.0

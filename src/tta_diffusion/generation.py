@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tta_diffusion.allocation import Allocation, parse_allocation
 from tta_diffusion.configuration import fit
+from tta_diffusion.control.classifier import AttributeObjective
 from tta_diffusion.control.objective import Objective
 from tta_diffusion.denoiser.model import SimplexDenoiser
 from tta_diffusion.guidance import Guidance, GuidanceConfig
@@ -29,6 +30,7 @@ class GenerationConfig:
     guidance_start: float = 1.0
     guidance_stop: float = 0.0
     strength_schedule: str = "constant"
+    penalty: float = 0.0  # weight of the wrong classes' log p in a classifier's score
     importance: str = "embeddings"
     top_p: float = 0.9
     top_k: int = 0
@@ -70,6 +72,10 @@ def make_sampler(
         config.strength_schedule,
         config.importance,
     )
+    if config.penalty:
+        objectives = [
+            (replace(o, penalty=config.penalty) if isinstance(o, AttributeObjective) else o, w) for o, w in objectives
+        ]
     allocation = parse_allocation(config.allocation)
     if allocation.signal == "importance" and all(getattr(objective, "pins_only", False) for objective, _ in objectives):
         allocation = Allocation("constant")

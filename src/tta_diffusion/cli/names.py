@@ -72,6 +72,7 @@ SETTINGS = {
     "guidance_start": Setting(float, 1.0),
     "guidance_stop": Setting(float, 0.0),
     "strength_schedule": Setting(str, "constant"),
+    "penalty": Setting(float, 0.0),
     "importance": Setting(str, "embeddings"),
     "top_p": Setting(float, 0.9),
     "top_k": Setting(int, 0),

@@ -68,7 +68,7 @@ def check_vocabulary(classifier: PreTrainedTokenizerBase, denoiser: PreTrainedTo
 
 
 def load_classifier(
-    name_or_dir: str | Path, label: str, name: str, tokenizer: PreTrainedTokenizerBase, penalty: float = 0.0
+    name_or_dir: str | Path, label: str, name: str, tokenizer: PreTrainedTokenizerBase
 ) -> AttributeObjective:
     """A classifier by hub name or directory (safetensors only), checked against the denoiser's tokenizer."""
     try:
@@ -78,4 +78,4 @@ def load_classifier(
         first = str(error).strip().splitlines()[0]
         raise ValueError(f"the classifier '{name_or_dir}' cannot be loaded: {first}") from error
     check_vocabulary(own, tokenizer, str(name_or_dir))
-    return AttributeObjective(name, model, label_index(model, label, name), penalty)
+    return AttributeObjective(name, model, label_index(model, label, name))

@@ -27,7 +27,6 @@ class ControlLibrary:
 
     tokenizer: PreTrainedTokenizerBase
     directory: Path | None = None
-    penalty: float = 0.0
     _loaded: dict[tuple[str, str], Objective] = field(default_factory=dict)
 
     @property
@@ -48,7 +47,7 @@ class ControlLibrary:
             if path is None:
                 known = [*self.bundled, *HARD_CONTROLS]
                 raise ValueError(f"Unknown control '{name}'.{closest(name, known)}")
-            self._loaded[name, label] = load_classifier(path, label, name, self.tokenizer, self.penalty)
+            self._loaded[name, label] = load_classifier(path, label, name, self.tokenizer)
         return self._loaded[name, label]
 
 
