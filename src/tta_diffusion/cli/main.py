@@ -24,6 +24,7 @@ class Commands(LazyGroup):
             "tta_diffusion.cli.train_classifier", "app", "Train classifiers for guidance and evaluation."
         ),
         "bench": Entry("tta_diffusion.cli.bench", "app", "Benchmark methods on the paper's tasks."),
+        "trace": Entry("tta_diffusion.cli.trace", "app", "Look at how texts came to be, step by step."),
         "env": Entry("tta_diffusion.cli.env", "app", "Show versions, the device and the default model."),
     }
 
