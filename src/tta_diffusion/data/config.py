@@ -6,13 +6,12 @@ import dataclasses
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from tta_diffusion.configuration import build, load_yaml
 from tta_diffusion.registry import closest
-
-T = TypeVar("T")
 
 SHORTEST_LENGTH = 8
 
@@ -91,56 +90,23 @@ class PrepareConfig:
         return dict(json.loads(json.dumps(dataclasses.asdict(self))))
 
 
-def _build(cls: type[T], values: Any, where: str) -> T:
-    """`cls(**values)` with unknown, missing and mistyped keys reported by name."""
-    if not isinstance(values, Mapping):
-        raise ValueError(f"{where} must be a mapping of settings, not {type(values).__name__}.")
-    known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
-    for key, value in values.items():
-        if key not in known:
-            raise ValueError(f"Unknown setting '{key}' in {where}.{closest(str(key), list(known))}")
-        _check_type(f"'{key}' in {where}", str(known[key].type), value)
-    missing = [name for name in ("name", "sources") if name in known and name not in values]
-    if missing:
-        raise ValueError(f"{where} lacks the setting '{missing[0]}': add it.")
-    return cls(**values)
-
-
-def _check_type(what: str, annotation: str, value: Any) -> None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    right = {
-        "int": whole,
-        "float": whole or isinstance(value, float),
-        "bool": isinstance(value, bool),
-        "str": isinstance(value, str),
-        "tuple[str, ...]": isinstance(value, str)
-        or (isinstance(value, list) and all(isinstance(v, str) for v in value)),
-        "Mapping[str, Any]": isinstance(value, Mapping),
-    }
-    names = {"tuple[str, ...]": "text or a list of texts", "str": "text", "Mapping[str, Any]": "a mapping"}
-    if not right.get(annotation, True):
-        raise ValueError(f"{what} must be {names.get(annotation, annotation)}, not {value!r}.")
-
-
 def config_from_dict(values: Any) -> PrepareConfig:
     """A nested mapping, as read from YAML -> PrepareConfig."""
-    if isinstance(values, Mapping) and isinstance(values.get("sources"), list):
-        entries = values["sources"]
-        sources = tuple(_build(SourceConfig, entry, f"source {i + 1}") for i, entry in enumerate(entries))
-        values = {**values, "sources": sources}
-    elif isinstance(values, Mapping) and "sources" in values:
+    if not isinstance(values, dict):
+        raise ValueError(f"The configuration must be a mapping of settings, not {type(values).__name__}.")
+    sources = values.get("sources", [])
+    if not isinstance(sources, list):
         raise ValueError("'sources' must be a list of mappings, each with a 'name' and a 'path' or 'hub'.")
-    return _build(PrepareConfig, values, "the configuration")
+    return build(PrepareConfig, {**values, "sources": [_listed(source) for source in sources]})
+
+
+def _listed(source: Any) -> Any:
+    """A source with a single file or glob given as one text."""
+    if not isinstance(source, dict):
+        return source
+    single = {key: [source[key]] for key in ("path", "hold_out") if isinstance(source.get(key), str)}
+    return {**source, **single}
 
 
 def load_config(path: str | Path) -> PrepareConfig:
-    import yaml
-
-    path = Path(path)
-    if not path.is_file():
-        raise ValueError(f"No configuration file {path}: check --config.")
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path} is not valid YAML: {error}") from None
-    return config_from_dict(values)
+    return config_from_dict(load_yaml(path))
