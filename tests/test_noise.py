@@ -26,7 +26,7 @@ from tta_diffusion.soft_tokens import DenseTokens, GroupedTokens, SparseTokens
 from tta_diffusion.theory.duality import argmax_keep_probability
 
 K = 5.0
-TIMES = [0.02, 0.1, 0.12, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.75, 0.9, 1.0]
+TIMES = [0.02, 0.1, 0.12, 0.15, 0.17, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.75, 0.9, 1.0]
 
 
 def level(u: float, positions: int = 1) -> torch.Tensor:

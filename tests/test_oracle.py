@@ -19,7 +19,7 @@ from tta_diffusion.projection import ProjectionConfig
 from tta_diffusion.randomness import NOISE, PROJECTION, Randomness
 from tta_diffusion.sampler import Sampler, SamplerConfig
 
-STEPS, LENGTH, LABEL, STRENGTH = 8, 12, 1, 5.0
+STEPS, LENGTH, LABEL = 8, 12, 1
 SEEDS = [11, 12, 13]
 PROMPT = [2, 5, 6]  # <s> the pizza
 
@@ -36,13 +36,31 @@ class Watched(Guidance):
         return guided
 
 
-@pytest.fixture(params=[(torch.float32, 1), (torch.float64, 5), (torch.float64, 7)], ids=str)
-def networks(tokenizer, request, monkeypatch):
-    """Networks in one precision. In float64 the library's own casts to float32 are lifted as well.
+# Guidance amplifies rounding, the more so the stronger it is. At the paper's strength of 2000 float64 shows that the
+# algorithms are one (1e-9); float32 then picks the same tokens, but its probabilities may differ by more than 1e-5,
+# which they do not under weak guidance.
+PRECISIONS = {
+    "float64, strength 2000": (torch.float64, 2000.0, 1e-9),
+    "float64, strength 5": (torch.float64, 5.0, 1e-9),
+    "float32, strength 0.5": (torch.float32, 0.5, 1e-5),
+    "float32, strength 2000": (torch.float32, 2000.0, None),
+}
 
-    Guidance steps amplify rounding, the more so the stronger they are: float32 agrees to 1e-5, float64 to 1e-9.
-    """
-    dtype, seed = request.param
+
+@pytest.fixture(params=[1, 2, 3], ids="weights {}".format)
+def seed(request):
+    return request.param
+
+
+@pytest.fixture(params=PRECISIONS.values(), ids=PRECISIONS)
+def precision(request):
+    return request.param
+
+
+@pytest.fixture
+def networks(tokenizer, precision, seed, monkeypatch):
+    """Networks in one precision. In float64 the library's own casts to float32 are lifted as well."""
+    dtype = precision[0]
     denoiser, classifier = make_denoiser(len(tokenizer), seed=seed), make_classifier(len(tokenizer))
     special = special_tokens(tokenizer)
     denoiser.backbone.model.get_output_embeddings().bias.data[special.end] += 3.0  # so that some texts end early
@@ -53,10 +71,10 @@ def networks(tokenizer, request, monkeypatch):
     torch.set_default_dtype(torch.float32)
 
 
-def run_library(networks, allocation, grid, snap):
+def run_library(networks, allocation, grid, snap, strength):
     denoiser, classifier, special = networks
     guidance = Watched(
-        [(AttributeObjective("sentiment", classifier, LABEL), 1.0)], GuidanceConfig(STRENGTH, iterations=2)
+        [(AttributeObjective("sentiment", classifier, LABEL), 1.0)], GuidanceConfig(strength, iterations=2)
     )
     sampler = Sampler(
         denoiser,
@@ -73,7 +91,7 @@ def run_library(networks, allocation, grid, snap):
     return output, steps, guidance.seen
 
 
-def oracle_setup(networks, row, allocate, times, snap):
+def oracle_setup(networks, row, allocate, times, snap, strength):
     denoiser, classifier, special = networks
     randomness = Randomness.from_seeds([SEEDS[row]])
     vocab_size = denoiser.config.vocab_size
@@ -91,7 +109,7 @@ def oracle_setup(networks, row, allocate, times, snap):
         draws=lambda step: randomness.uniform(step, PROJECTION, LENGTH, 1)[0, :, 0],
         allocate=allocate,
         times=times,
-        strength=STRENGTH,
+        strength=strength,
         snap_to=STEPS if snap else None,
     )
 
@@ -108,33 +126,45 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_every_step_equals_the_oracle(networks, case):
+def test_every_step_equals_the_oracle(networks, precision, case):
     allocation, allocate, grid, times, snap = case
-    output, steps, guided = run_library(networks, allocation, grid, snap)
-    close = 1e-9 if guided[0].logits.dtype == torch.float64 else 1e-5
+    _, strength, close = precision
+    output, steps, guided = run_library(networks, allocation, grid, snap, strength)
     drafts = set()
     for row in range(len(SEEDS)):
-        setup = oracle_setup(networks, row, allocate, times, snap)
+        setup = oracle_setup(networks, row, allocate, times, snap, strength)
         expected = oracle.run(setup)
         assert len(steps) == len(expected.ids) == STEPS
-        for step in range(STEPS):
-            info = steps[step]
+        for step, info in enumerate(steps):
             assert info.u == pytest.approx(times[step], abs=1e-12)
             assert info.ids[row].tolist() == expected.ids[step]
-            torch.testing.assert_close(guided[step].logits[row].softmax(-1), expected.probs[step], rtol=0, atol=close)
-            importance = torch.tensor(expected.importance[step])
-            torch.testing.assert_close(info.importance[row], importance, rtol=10 * close, atol=close)
-            # Importance is a float32 gradient; the times that follow from it are exact.
-            assert info.times[row].tolist() == pytest.approx(expected.times[step], abs=close)
+            # Importance is a gradient, rounded; the times that follow from it are exact.
             exact = oracle.token_times(setup, times[step], info.importance[row].tolist(), expected.ids[step])
             assert info.times[row].tolist() == pytest.approx(exact, abs=1e-9)
+            if close is not None:
+                compare_numbers(info, guided[step], expected, row, step, close)
             drafts.add(tuple(expected.ids[step]))
         trace = output.traces[row]
         assert trace.ids.tolist() == expected.ids
-        chosen = torch.stack([p[range(LENGTH), ids] for p, ids in zip(expected.probs, expected.ids, strict=True)])
-        free = ~torch.as_tensor(trace.pinned)
-        torch.testing.assert_close(torch.as_tensor(trace.confidence)[:, free], chosen[:, free], rtol=0, atol=close)
+        if close is not None:
+            chosen = torch.stack([p[range(LENGTH), ids] for p, ids in zip(expected.probs, expected.ids, strict=True)])
+            free = ~torch.as_tensor(trace.pinned)
+            torch.testing.assert_close(torch.as_tensor(trace.confidence)[:, free], chosen[:, free], rtol=0, atol=close)
         assert output.ids[row].tolist() == expected.ids[-1]
     assert len(drafts) > STEPS, "a trajectory that hardly moves shows nothing"
-    ends = {networks[2].end, networks[2].pad}
-    assert any(ends & set(draft[:-1]) for draft in drafts), "nor one in which no text ends early"
+
+
+def compare_numbers(info, guided, expected, row, step, close):
+    torch.testing.assert_close(guided.logits[row].softmax(-1), expected.probs[step], rtol=0, atol=close)
+    importance = torch.tensor(expected.importance[step])
+    torch.testing.assert_close(info.importance[row], importance, rtol=10 * close, atol=close)
+    assert info.times[row].tolist() == pytest.approx(expected.times[step], abs=close)
+
+
+def test_some_texts_of_the_comparison_end_early(tokenizer):
+    """Or it would say nothing about the mask behind the end of a text."""
+    denoiser, classifier = make_denoiser(len(tokenizer), seed=1), make_classifier(len(tokenizer))
+    special = special_tokens(tokenizer)
+    denoiser.backbone.model.get_output_embeddings().bias.data[special.end] += 3.0
+    _, steps, _ = run_library((denoiser, classifier, special), "adaptive:0.6", "uniform", False, 5.0)
+    assert any({special.end, special.pad} & set(row[:-1]) for info in steps for row in info.ids.tolist())

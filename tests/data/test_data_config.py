@@ -42,8 +42,9 @@ def test_the_recipe_reads_training_splits_only() -> None:
     ],
 )
 def test_a_wrong_setting_is_named_in_one_sentence(values: object, words: list[str]) -> None:
-    with pytest.raises(ValueError, match=r"^\S.*$") as error:
+    with pytest.raises(ValueError) as error:  # noqa: PT011
         config_from_dict(values)
+    assert "\n" not in str(error.value)
     assert all(word in str(error.value) for word in words)
 
 
