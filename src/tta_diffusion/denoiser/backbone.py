@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import (
@@ -95,7 +96,10 @@ class Backbone(nn.Module):
             config = AutoConfig.from_pretrained(name_or_dir)
         family = FAMILIES.get(config.model_type)
         with _one_sentence(name_or_dir):
-            model = family.auto_class.from_pretrained(name_or_dir, config=config, use_safetensors=True)
+            # float32, whatever the file has: training in a 16-bit type would lose small updates.
+            model = family.auto_class.from_pretrained(
+                name_or_dir, config=config, use_safetensors=True, dtype=torch.float32
+            )
         return cls(model)
 
 

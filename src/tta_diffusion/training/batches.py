@@ -33,9 +33,11 @@ class MicroBatch:
     seed: int
 
     def to(self, device: torch.device) -> MicroBatch:
-        move = {
-            n: getattr(self, n).to(device, non_blocking=True) for n in ("ids", "pinned", "shared", "times", "earlier")
-        }
+        names = ("ids", "pinned", "shared", "times", "earlier")
+        if device.type == "cuda":  # from pinned memory, so that the copy does not wait for the device
+            move = {n: getattr(self, n).pin_memory().to(device, non_blocking=True) for n in names}
+        else:
+            move = {n: getattr(self, n).to(device) for n in names}
         return MicroBatch(**move, form=self.form, seed=self.seed)
 
 

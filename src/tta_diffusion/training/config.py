@@ -29,6 +29,7 @@ class ModelSettings:
     self_conditioning: str = "mean"
     time_conditioning: str = "token"
     tied_input: bool = True
+    shift: bool | None = None  # predict each token one position before it; None: as a causal start was trained
 
 
 @dataclass(frozen=True)

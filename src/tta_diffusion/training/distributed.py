@@ -42,6 +42,8 @@ class World:
 
     def agree(self, flag: bool) -> bool:
         """True on every process where it is on one of them."""
+        if self.size == 1:
+            return flag  # no question to the device: it would stop the queue of work
         return bool(self.mean(torch.tensor(float(flag), device=self.device)) > 0)
 
 

@@ -55,19 +55,29 @@ class TrainingModel(nn.Module):
             form: one of FORMS.
         """
         told = shared[:, None].expand_as(times) if self.global_time else times
-        seen, previous = ids, None
+        seen, previous, eps = ids, None, self._noise(ids)
         if form == "self_condition":
-            previous = self._first_prediction(ids, times, told, pinned)
+            previous = self._first_prediction(ids, eps, times, told, pinned)
         elif form == "rollout":
             seen, previous = self._sampler_step(ids, pinned, earlier)
-        hidden = self.denoiser.hidden(self._inputs(seen, ids, times, told, pinned, previous))
+        hidden = self.denoiser.hidden(self._inputs(seen, ids, eps, times, told, pinned, previous))
         return self._loss(hidden, ids, pinned)
 
+    def _noise(self, ids: Tensor) -> Tensor:
+        """eps (B, L, V). Drawn outside the compiled parts, where the generator makes four numbers at a time."""
+        return torch.randn(*ids.shape, self.vocab_size, device=ids.device)
+
     def _noisy_inputs(
-        self, seen: Tensor, ids: Tensor, times: Tensor, told: Tensor, pinned: Tensor, previous: Tensor | None
+        self,
+        seen: Tensor,
+        ids: Tensor,
+        eps: Tensor,
+        times: Tensor,
+        told: Tensor,
+        pinned: Tensor,
+        previous: Tensor | None,
     ) -> Tensor:
         """Input embeddings (B, L, H) of the tokens `seen` (B, L) after corruption; given ones come from `ids`."""
-        eps = torch.randn(*seen.shape, self.vocab_size, device=seen.device)
         noisy = DenseTokens(noisy_simplex(seen, self.alpha_bar(times), eps, self.scale))
         return self.denoiser.inputs(
             noisy, told, ids, pinned, None if previous is None else DenseTokens(previous.float())
@@ -79,16 +89,20 @@ class TrainingModel(nn.Module):
         return loss.masked_fill(pinned, 0.0)
 
     @torch.no_grad()
-    def _first_prediction(self, ids: Tensor, times: Tensor, told: Tensor, pinned: Tensor) -> Tensor:
-        """Logits (B, L, V) without self-conditioning."""
-        hidden = self.denoiser.hidden(self._inputs(ids, ids, times, told, pinned, None))
+    def _first_prediction(self, ids: Tensor, eps: Tensor, times: Tensor, told: Tensor, pinned: Tensor) -> Tensor:
+        """Logits (B, L, V) without self-conditioning.
+
+        `self_condition` hands in the noise of its second pass: with noise of its own the first prediction would be
+        a second look at the truth, which the sampler never gets.
+        """
+        hidden = self.denoiser.hidden(self._inputs(ids, ids, eps, times, told, pinned, None))
         return self.denoiser.backbone.head(hidden)
 
     @torch.no_grad()
     def _sampler_step(self, ids: Tensor, pinned: Tensor, times: Tensor) -> tuple[Tensor, Tensor]:
         """The tokens (B, L) that the model itself draws from the corrupted truth, and its logits (B, L, V)."""
         told = times.amax(-1, keepdim=True).expand_as(times) if self.global_time else times
-        logits = self._first_prediction(ids, times, told, pinned)
+        logits = self._first_prediction(ids, self._noise(ids), times, told, pinned)
         gumbel = -torch.empty_like(logits, dtype=torch.float32).exponential_().log()
         drawn = (logits.float() + gumbel).argmax(-1)
         return torch.where(pinned, ids, drawn), logits

@@ -25,6 +25,7 @@ def build_denoiser(config: TrainConfig, store: TokenStore) -> SimplexDenoiser:
         denoiser = SimplexDenoiser.from_pretrained(model.start)
         denoiser.with_config(time_conditioning=model.time_conditioning, length=length)
     else:
+        shift = {} if model.shift is None else {"shift_predictions": model.shift}
         denoiser = SimplexDenoiser.from_backbone(
             model.start,
             length=length,
@@ -33,6 +34,7 @@ def build_denoiser(config: TrainConfig, store: TokenStore) -> SimplexDenoiser:
             self_conditioning=model.self_conditioning,
             time_conditioning=model.time_conditioning,
             tied_input=model.tied_input,
+            **shift,
         )
     if denoiser.config.vocab_size < store.vocab_size:
         raise ValueError(

@@ -22,32 +22,34 @@ def validation_loss(model: TrainingModel, data: MixtureSampler, config: TrainCon
     """Mean cross-entropy (nats a token) over predicted, unpadded positions at each of TIMES, and their mean.
 
     The same sequences, prefixes and noise every time, with one time for a sequence and self-conditioning where the
-    model has it, so that numbers of different runs on the same corpus compare.
+    model has it, so that numbers of different runs on the same corpus compare. `validation/allocated` is the mean at
+    the same times with tokens below them, as allocation puts them: u_i = u (1 - 0.4 r_i), r_i uniform.
     """
     form = "self_condition" if config.condition.self_condition > 0 else "plain"
     size = min(config.optim.micro_batch, 64)
     device = next(model.parameters()).device
     special = data.store.special_ids
-    totals = torch.zeros(len(TIMES), dtype=torch.float64)
-    counts = torch.zeros(len(TIMES), dtype=torch.float64)
+    totals = torch.zeros(2, len(TIMES), dtype=torch.float64)
+    counts = 0.0
     for batch in range(config.run.eval_batches):
         ids = torch.from_numpy(data.rows(batch * size, size))
         generator = torch.Generator().manual_seed(batch)
         pinned = prefix_mask(size, ids.shape[1], config.condition.prefix, 1.0, "bos" in special, generator)
         weight = (~pinned & (ids != special.get("pad", -1))).double()
+        drop = 0.4 * torch.rand(ids.shape, generator=generator)
+        counts += float(weight.sum())
         for k, u in enumerate(TIMES):
-            torch.manual_seed(micro_seed(0, batch, k))
-            loss = _loss_at(model, ids.to(device), pinned.to(device), u, form).cpu().double()
-            totals[k] += (loss * weight).sum()
-            counts[k] += weight.sum()
-    means = totals / counts.clamp_min(1)
+            for row, times in enumerate((torch.full(ids.shape, u), u * (1 - drop))):
+                torch.manual_seed(micro_seed(0, batch, k))
+                loss = _loss_at(model, ids.to(device), pinned.to(device), u, times.to(device), form).cpu().double()
+                totals[row, k] += (loss * weight).sum()
+    means, allocated = totals / max(1.0, counts)
     named = {f"validation/u={u:g}": float(mean) for u, mean in zip(TIMES, means, strict=True)}
-    return {"validation/loss": float(means.mean()), **named}
+    return {"validation/loss": float(means.mean()), "validation/allocated": float(allocated.mean()), **named}
 
 
-def _loss_at(model: TrainingModel, ids: Tensor, pinned: Tensor, u: float, form: str) -> Tensor:
+def _loss_at(model: TrainingModel, ids: Tensor, pinned: Tensor, u: float, times: Tensor, form: str) -> Tensor:
     shared = torch.full((len(ids),), u, device=ids.device)
-    times = shared[:, None].expand(ids.shape)
     with torch.autocast(ids.device.type, torch.bfloat16, enabled=ids.device.type == "cuda"):
         return model(ids, pinned, shared, times, times, form)
 

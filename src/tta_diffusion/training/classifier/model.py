@@ -107,7 +107,12 @@ def _from_encoder(settings: ModelSettings, store: LabelledStore) -> PreTrainedMo
     _check_tokenizer(settings.start, store)
     try:
         return AutoModelForSequenceClassification.from_pretrained(
-            settings.start, use_safetensors=True, ignore_mismatched_sizes=True, **settings.backbone, **_names(store)
+            settings.start,
+            use_safetensors=True,
+            ignore_mismatched_sizes=True,
+            dtype=torch.float32,  # not what the file has: training needs all digits
+            **settings.backbone,
+            **_names(store),
         )
     except (OSError, ValueError) as error:
         raise ValueError(f"the encoder '{settings.start}' cannot be loaded: {str(error).splitlines()[0]}") from error
