@@ -136,38 +136,54 @@ def _unpack(packed: dict[str, Any]) -> np.ndarray:
 
 
 class TraceRecorder:
-    """Collects steps of a batch; `traces()` cuts it into one trace a text."""
+    """Collects the steps of a batch where they are computed; `traces()` cuts them into one trace a text.
+
+    Recording neither waits for the device nor copies to the host: `traces()` moves everything at once.
+    """
 
     def __init__(self) -> None:
-        self._steps: list[dict[str, Any]] = []
+        self._u: list[float] = []
+        self._arrays: dict[str, list[Tensor]] = {}
+        self._probability: dict[str, dict[str, list[Tensor]]] = {}
 
     def record(self, u: float, probability: dict[str, dict[str, Tensor]], **arrays: Tensor) -> None:
         """arrays are (B, L); probability is objective -> before/after -> (B,)."""
-        self._steps.append({"u": u, "probability": probability} | {k: v.detach().cpu() for k, v in arrays.items()})
+        self._u.append(u)
+        for name, array in arrays.items():
+            self._arrays.setdefault(name, []).append(_kept(array))
+        for objective, both in probability.items():
+            for when, p in both.items():
+                self._probability.setdefault(objective, {}).setdefault(when, []).append(_kept(p))
 
     def traces(self, pinned: Tensor) -> list[Trace]:
-        names = ("ids", "ids_before", "times", "confidence", "importance")
-        stacked = {name: torch.stack([s[name] for s in self._steps]).numpy() for name in names}  # (S, B, L)
-        u = np.array([s["u"] for s in self._steps])
-        judged = self._steps[0]["probability"].keys()
+        stacked: dict[str, Any] = {name: _together(steps) for name, steps in self._arrays.items()}  # (S, B, L)
+        curves = {
+            objective: {when: _together(steps) for when, steps in both.items()}  # (S, B)
+            for objective, both in self._probability.items()
+        }
+        fixed = pinned.cpu().numpy()
         return [
             Trace(
-                u=u,
-                pinned=pinned[row].cpu().numpy(),
+                u=np.array(self._u),
+                pinned=fixed[row],
                 probability={
-                    name: {when: self._curve(name, when, row) for when in ("before", "after")} for name in judged
+                    objective: {when: values[:, row].tolist() for when, values in both.items()}
+                    for objective, both in curves.items()
                 },
-                ids=stacked["ids"][:, row],
-                ids_before=stacked["ids_before"][:, row],
-                times=stacked["times"][:, row],
-                confidence=stacked["confidence"][:, row],
-                importance=stacked["importance"][:, row],
+                **{name: array[:, row] for name, array in stacked.items()},
             )
-            for row in range(len(pinned))
+            for row in range(len(fixed))
         ]
 
-    def _curve(self, objective: str, when: str, row: int) -> list[float]:
-        return [float(step["probability"][objective][when][row]) for step in self._steps]
+
+def _kept(value: Tensor) -> Tensor:
+    """A copy that the next step cannot overwrite; ids need no 64 bits."""
+    return value.detach().to(torch.int32 if value.dtype == torch.int64 else value.dtype, copy=True)
+
+
+def _together(steps: list[Tensor]) -> np.ndarray:
+    found: np.ndarray = torch.stack(steps).cpu().numpy()
+    return found
 
 
 def relative(importance: Tensor | None, like: Tensor) -> Tensor:
@@ -179,6 +195,8 @@ def relative(importance: Tensor | None, like: Tensor) -> Tensor:
 
 def describe_tokens(traces: list[Trace], decode: Callable[[int], str]) -> None:
     """Writes the text of every token id that occurs into the traces, so that they can be read without the model."""
+    known: dict[int, str] = {}  # texts of one model share most tokens
     for trace in traces:
-        seen = np.unique(np.concatenate([trace.ids.ravel(), trace.ids_before.ravel()]))
-        trace.tokens = {int(i): decode(int(i)) for i in seen}
+        seen = np.unique(np.concatenate([trace.ids.ravel(), trace.ids_before.ravel()])).tolist()
+        known |= {i: decode(i) for i in seen if i not in known}
+        trace.tokens = {i: known[i] for i in seen}

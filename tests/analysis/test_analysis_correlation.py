@@ -66,6 +66,40 @@ def test_binned_correlates_the_means_of_groups():
     assert c.binned(x, y, bins=3).r == pytest.approx(6 / math.sqrt(8 * 6))
 
 
+def test_a_pair_without_a_value_is_left_out():
+    values, outcome = (
+        np.array([[1.0, 2.0], [3.0, np.nan], [np.nan, 4.0]]),
+        np.array([[1.0, 3.0], [2.0, 9.0], [9.0, 4.0]]),
+    )
+    assert c.correlation(values, outcome).r == pytest.approx(0.8)
+    assert c.binned_pairs(values, outcome, bins=4).r == pytest.approx(0.8)
+
+
+def test_groups_of_pairs():
+    # As in the test of `binned`, laid out as three texts of two steps
+    x, y = np.array([[6.0, 1], [2, 5], [3, 4]]), np.array([[1.0, 3], [1, 9], [2, 2]])
+    found = c.binned_pairs(x, y, bins=3)
+    assert (found.r, found.texts) == (pytest.approx(6 / math.sqrt(8 * 6)), 3)
+    assert math.isnan(c.binned_pairs(x, y, bins=7).r)
+
+
+def test_partial_correlation_takes_away_what_a_third_explains():
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=4000)
+    x, y = z + rng.normal(size=4000), z + rng.normal(size=4000)
+    assert c.pearson(x, y) == pytest.approx(0.5, abs=0.05)
+    assert c.partial(x, y, z, resamples=50).r == pytest.approx(0, abs=0.05)
+    # r_xy = 0.8, r_xz = 0, r_yz = 0.6 -> 0.8 / 0.8
+    a, b = np.array([1.0, -1, 1, -1]), np.array([1.0, 1, -1, -1])
+    assert c.partial(a, 0.8 * a + 0.6 * b, b).r == pytest.approx(1)
+    assert math.isnan(c.partial(a, b, b).r)
+
+
+def test_group_means_are_what_is_correlated():
+    x, y = c.group_means(np.array([6.0, 1, 2, 5, 3, 4]), np.array([1.0, 3, 1, 9, 2, 2]), 3)
+    assert (x.tolist(), y.tolist()) == ([1.5, 3.5, 5.5], [2, 2, 5])
+
+
 def test_bad_shapes_are_refused():
     with pytest.raises(ValueError, match="an outcome for each"):
         c.correlation(X, Y[:3])

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from small_trace import make_trace
 
-from tta_diffusion.analysis import figures
+from tta_diffusion.analysis.figures.comparison import comparison, save_comparison
+from tta_diffusion.analysis.figures.trajectory import save_trajectory
 from tta_diffusion.trace import Trace
 
 pytest.importorskip("matplotlib")
@@ -29,7 +30,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def test_the_comparison_is_the_mean_over_texts():
-    points = figures.comparison({"constant": [make_trace(), still()], "adaptive": [still()]})
+    points = comparison({"constant": [make_trace(), still()], "adaptive": [still()]})
     of = {(p.group, p.quantity, p.step): p for p in points}
     first = of["constant", "fluctuation", 0]
     assert (first.mean, first.low, first.high, first.texts) == (0.25, 0, 0.5, 2)
@@ -42,18 +43,18 @@ def test_the_comparison_is_the_mean_over_texts():
 def test_a_run_that_ended_early_counts_as_still():
     whole = make_trace()
     short = replace(whole, u=whole.u[:2], ids=whole.ids[:2], ids_before=whole.ids_before[:2])
-    of = {(p.quantity, p.step): p.mean for p in figures.comparison({"all": [whole, short]})}
+    of = {(p.quantity, p.step): p.mean for p in comparison({"all": [whole, short]})}
     assert of["fluctuation", 1] == 0.125
 
 
 def test_a_group_without_texts_is_named():
     with pytest.raises(ValueError, match="'adaptive' has no traces"):
-        figures.comparison({"adaptive": []})
+        comparison({"adaptive": []})
 
 
 def test_figures_and_tables_are_written(tmp_path):
-    figures.save_trajectory(make_trace(), tmp_path)
-    figures.save_comparison({"constant": [make_trace()], "adaptive": [still()]}, tmp_path)
+    save_trajectory(make_trace(), tmp_path)
+    save_comparison({"constant": [make_trace()], "adaptive": [still()]}, tmp_path)
     for name in ("trajectory", "comparison"):
         assert (tmp_path / f"{name}.png").read_bytes()[1:4] == b"PNG"
         assert "<svg" in (tmp_path / f"{name}.svg").read_text(encoding="utf-8")
@@ -75,5 +76,5 @@ def test_figures_and_tables_are_written(tmp_path):
 
 def test_the_same_figure_is_the_same_file(tmp_path):
     for name in ("one", "two"):
-        figures.save_comparison({"all": [make_trace()]}, tmp_path, name)
+        save_comparison({"all": [make_trace()]}, tmp_path, name)
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()

@@ -67,31 +67,6 @@ def test_tokens_of_a_word_tokenizer_are_set_apart(trace):
     assert step_text(words, 0) == "the lakes ok"
 
 
-def test_likeness_compares_each_step_with_the_one_before_once(trace):
-    seen = []
-
-    def likeness(text: str, before: str) -> float:
-        seen.append((text, before))
-        return float(text == before)
-
-    assert f.text_likeness(trace, likeness).tolist() == [0, 0, 1]
-    assert seen[0] == ("The pizza is bad", "The pizza is great")
-    assert len(seen) == 3
-
-
-def test_bleu_of_equal_and_of_empty_texts():
-    pytest.importorskip("sacrebleu")
-    assert f.bleu_likeness("The pizza is very bad", "The pizza is very bad") == pytest.approx(1)
-    # 4/5, 3/4, 2/3 and 1/2 of the n-grams match
-    assert f.bleu_likeness("The pizza is very bad", "The pizza is very good") == pytest.approx(0.2**0.25)
-    assert (f.bleu_likeness("", ""), f.bleu_likeness("a", "")) == (1, 0)
-
-
-def test_bert_likeness_asks_for_the_step_against_the_one_before():
-    likeness = f.bert_likeness(lambda texts, before: 0.25 if (texts, before) == (["b"], ["a"]) else 0.0)
-    assert [likeness("b", "a"), likeness("", ""), likeness("b", "")] == [0.25, 1, 0]
-
-
 def test_short_runs_are_filled_up():
     assert f.align([np.array([0.5]), np.array([0.5, 0.25])]).tolist() == [[0.5, 0], [0.5, 0.25]]
     with pytest.raises(ValueError, match="no curves"):

@@ -48,11 +48,19 @@ def test_changes_are_counted_in_bins(trace, directory):
     first, second = synonym_bins([trace, trace], WordNet(directory), width=2)
     # Steps 0 and 1 of each text: great -> bad, <pad> -> </s>, bad -> awful
     assert (first.start, first.end, first.drafts, first.changed, first.words, first.synonyms) == (0, 2, 4, 6, 4, 2)
+    assert (first.inside, first.share_inside) == (6, first.share)  # the first draft has no end
     assert first.share == pytest.approx(1 / 3)
     assert (second.start, second.end, second.drafts, second.changed) == (2, 3, 2, 0)
     assert math.isnan(second.share)
+    assert math.isnan(second.share_inside)
     with pytest.raises(ValueError, match="at least 1 step"):
         synonym_bins([trace], WordNet(directory), width=0)
+
+
+def test_changes_behind_the_end_are_told_apart(trace, directory):
+    trace.ids[:, 3] = 1  # "The pizza": great -> bad and <pad> -> </s> are behind it, as is bad -> awful
+    (found,) = synonym_bins([trace], WordNet(directory))
+    assert (found.changed, found.inside, found.words, found.synonyms) == (3, 0, 0, 0)
 
 
 def test_pieces_of_words_are_not_words(trace):

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-CONFIDENCE = 0.95
+from tta_diffusion.analysis.bands import CONFIDENCE, Array, draws
 
 
 @dataclass(frozen=True)
@@ -46,18 +45,28 @@ def pearson(x: Sequence[float] | Array, y: Sequence[float] | Array) -> float:
 def correlation(
     x: Sequence[float] | Array, y: Sequence[float] | Array, resamples: int = 2000, seed: int = 0
 ) -> Correlation:
-    """Pearson's r over texts, x and y (N,); or over (text, step) pairs, x (N, m) and y (N, m) or one a text (N,)."""
+    """Pearson's r over texts, x and y (N,); or over (text, step) pairs, x (N, m) and y (N, m) or one a text (N,).
+
+    A pair whose value or outcome is NaN is left out; a text must have both.
+    """
     wide, outcome = (v if v.ndim == 2 else v[:, None] for v in (np.asarray(v, dtype=np.float64) for v in (x, y)))
     _check(wide, outcome)
     sums = _moments(wide, outcome)
-    rng = np.random.default_rng(seed)
-    drawn = rng.multinomial(len(wide), np.full(len(wide), 1 / len(wide)), size=resamples) @ sums
+    drawn = draws(len(wide), resamples, seed) @ sums
     return _with_interval(float(_from_moments(sums.sum(0)[None])[0]), _from_moments(drawn), len(wide))
 
 
 def per_timestep(values: Array, outcome: Sequence[float] | Array, resamples: int = 2000) -> list[Correlation]:
     """For each step the correlation over texts of the values at that step with the outcome."""
-    return [correlation(column, outcome, resamples) for column in np.asarray(values).T]
+    array, final = np.asarray(values, dtype=np.float64), np.asarray(outcome, dtype=np.float64)[:, None]
+    _check(array, final)
+    weights = draws(len(array), resamples, 0)  # the same texts at every step
+    found = []
+    for column in array.T:
+        sums = _moments(column[:, None], final)
+        r = float(_from_moments(sums.sum(0)[None])[0])
+        found.append(_with_interval(r, _from_moments(weights @ sums), len(array)))
+    return found
 
 
 def within_time_bins(
@@ -91,6 +100,53 @@ def binned(
     return _with_interval(float(found[0]), _rows(*_group_means(a[chosen], b[chosen], bins)), len(a))
 
 
+def group_means(x: Array, y: Array, bins: int) -> tuple[Array, Array]:
+    """(bins,) the means that `binned` correlates."""
+    means = _group_means(np.asarray(x)[None], np.asarray(y)[None], bins)
+    return means[0][0], means[1][0]
+
+
+def binned_pairs(values: Array, outcome: Array, bins: int = 10, resamples: int = 300, seed: int = 0) -> Correlation:
+    """As `binned`, of groups of (text, step) pairs, (N, m) both; resampled by whole texts. NaN pairs are left out."""
+    x, y = np.asarray(values, dtype=np.float64), np.asarray(outcome, dtype=np.float64)
+    _check(x, y)
+
+    def found(rows: NDArray[np.int64] | slice) -> float:
+        a, b = x[rows].ravel(), y[rows].ravel()
+        kept = np.isfinite(a) & np.isfinite(b)
+        if kept.sum() < bins:
+            return float("nan")
+        return float(_rows(*_group_means(a[None, kept], b[None, kept], bins))[0])
+
+    chosen = np.random.default_rng(seed).integers(len(x), size=(resamples, len(x)))
+    return _with_interval(found(slice(None)), np.array([found(rows) for rows in chosen]), len(x))
+
+
+def partial(
+    x: Sequence[float] | Array,
+    y: Sequence[float] | Array,
+    given: Sequence[float] | Array,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> Correlation:
+    """r of x and y with what `given` (z) explains of both taken away.
+
+    r_{xy.z} = (r_xy - r_xz r_yz) / sqrt((1 - r_xz^2)(1 - r_yz^2)).
+    """
+    a, b = _pair(x, y)
+    c, _ = _pair(given, y)
+    chosen = np.random.default_rng(seed).integers(len(a), size=(resamples, len(a)))
+    r = _partial(a[None], b[None], c[None])
+    return _with_interval(float(r[0]), _partial(a[chosen], b[chosen], c[chosen]), len(a))
+
+
+def _partial(x: Array, y: Array, z: Array) -> Array:
+    xy, xz, yz = _rows(x, y), _rows(x, z), _rows(y, z)
+    room = (1 - xz**2) * (1 - yz**2)
+    found: Array = np.where(room > 1e-12, (xy - xz * yz) / np.sqrt(np.maximum(room, 1e-12)), np.nan)
+    return found
+
+
 def _group_means(x: Array, y: Array, bins: int) -> tuple[Array, Array]:
     """(rows, bins) means of x and y over groups in the order of x."""
     order = np.argsort(x, axis=1, kind="stable")
@@ -107,16 +163,21 @@ def _rows(x: Array, y: Array) -> Array:
 
 def _moments(x: Array, y: Array) -> Array:
     """(N, 6) the sums of each text; centred first, so that differences of large sums lose nothing."""
-    return _row_moments(x - x.mean(), np.broadcast_to(y - y.mean(), x.shape))
+    y = np.broadcast_to(y, x.shape)
+    known = np.isfinite(x) & np.isfinite(y)
+    if not known.any():
+        return np.zeros((len(x), 6))
+    return _row_moments(np.where(known, x - x[known].mean(), 0), np.where(known, y - y[known].mean(), 0), known)
 
 
-def _row_moments(a: Array, b: Array) -> Array:
-    parts = [np.ones_like(a), a, b, a * a, b * b, a * b]
+def _row_moments(a: Array, b: Array, known: NDArray[np.bool_] | None = None) -> Array:
+    parts = [np.ones_like(a) if known is None else known.astype(float), a, b, a * a, b * b, a * b]
     return np.stack([part.sum(1) for part in parts], axis=1)
 
 
 def _from_moments(sums: Array) -> Array:
     n, a, b, aa, bb, ab = sums.T
+    n = np.maximum(n, 1)
     spread_a, spread_b = aa - a * a / n, bb - b * b / n
     # Rounding leaves a constant a spread of about 1e-16 of its sum of squares: that is none.
     constant = (spread_a <= 1e-12 * aa) | (spread_b <= 1e-12 * bb) | (aa <= 0) | (bb <= 0)
@@ -146,5 +207,6 @@ def _check(values: Array, outcome: Array) -> None:
             "a correlation needs two texts or more, and an outcome for each or for each of their steps, "
             f"got {values.shape} and {outcome.shape}"
         )
-    if not (np.isfinite(values).all() and np.isfinite(outcome).all()):
+    whole = values.shape[1] == 1  # one value a text; a step may lack its own
+    if np.isinf(values).any() or np.isinf(outcome).any() or (whole and np.isnan([values, outcome]).any()):
         raise ValueError("values and outcomes must be finite: leave failures out and count them")

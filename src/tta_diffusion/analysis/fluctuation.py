@@ -13,16 +13,14 @@ All functions need a trace and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tta_diffusion.analysis.text import inside_text, step_text
+from tta_diffusion.analysis.bands import Array
+from tta_diffusion.analysis.text import inside_text
 from tta_diffusion.trace import Trace
-
-Array = NDArray[np.float64]
-Likeness = Callable[[str, str], float]  # of a text to the text of the step before
 
 
 def generated(trace: Trace) -> NDArray[np.bool_]:
@@ -66,41 +64,6 @@ def running_mean(values: Sequence[float] | Array) -> Array:
     array = np.asarray(values, dtype=np.float64)
     means: Array = np.cumsum(array) / np.arange(1, len(array) + 1)
     return means
-
-
-def text_likeness(trace: Trace, likeness: Likeness) -> Array:
-    """(S-1,) likeness(text of t+1, text of t). High likeness is low fluctuation."""
-    generated(trace)
-    texts = [step_text(trace, step) for step in range(len(trace.u))]
-    known: dict[tuple[str, str], float] = {}  # late steps repeat the same pair
-    for pair in zip(texts[1:], texts[:-1], strict=True):
-        if pair not in known:
-            known[pair] = float(likeness(*pair))
-    return np.array([known[pair] for pair in zip(texts[1:], texts[:-1], strict=True)])
-
-
-def bleu_likeness(text: str, before: str) -> float:
-    """Sentence BLEU-4 of a step against the step before, in [0, 1]; see `evaluation.reference.bleu`.
-
-    Two empty texts are alike (1); an empty text and another are not (0).
-    """
-    from tta_diffusion.evaluation.reference import bleu
-
-    if not text or not before:
-        return float(text == before)
-    return bleu([text], [before]) / 100
-
-
-def bert_likeness(score: Callable[[Sequence[str], Sequence[str]], float]) -> Likeness:
-    """BERTScore F1 of a step against the step before; `score` is `f1` of an `evaluation.reference.BertScore`.
-
-    Empty texts as in `bleu_likeness`.
-    """
-
-    def likeness(text: str, before: str) -> float:
-        return score([text], [before]) if text and before else float(text == before)
-
-    return likeness
 
 
 def align(curves: Sequence[Array], fill: float = 0.0) -> Array:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tta_diffusion.analysis.fluctuation import changes, generated
+from tta_diffusion.analysis.fluctuation import changes, counted, generated
 from tta_diffusion.analysis.text import pieces
 from tta_diffusion.trace import Trace
 
@@ -89,6 +89,7 @@ class SynonymBin:
     end: int
     drafts: int  # pairs of drafts compared
     changed: int  # tokens
+    inside: int  # not behind the end of both texts, among them
     words: int  # whole words replaced by whole words, among them
     synonyms: int  # words replaced by synonyms, among them
 
@@ -96,6 +97,11 @@ class SynonymBin:
     def share(self) -> float:
         """Synonyms among changed tokens; NaN where nothing changed."""
         return self.synonyms / self.changed if self.changed else float("nan")
+
+    @property
+    def share_inside(self) -> float:
+        """Synonyms among the changed tokens of texts: what lies behind their end is never a word."""
+        return self.synonyms / self.inside if self.inside else float("nan")
 
 
 def synonym_bins(traces: Sequence[Trace], wordnet: WordNet, width: int = 100) -> list[SynonymBin]:
@@ -108,13 +114,14 @@ def synonym_bins(traces: Sequence[Trace], wordnet: WordNet, width: int = 100) ->
     counts: dict[int, list[int]] = {}
     for trace in traces:
         differs, positions = changes(trace), generated(trace).nonzero()[0]
+        within = (differs & counted(trace, inside=True)).sum(1)
         later = whole_words(trace, 0)
         for step, row in enumerate(differs):
             now, later = later, whole_words(trace, step + 1)
             pairs = [(now[i], later[i]) for i in positions[row].tolist() if i in now and i in later]
             known = sum(wordnet.synonyms(a, b) for a, b in pairs)
-            found = counts.setdefault(step // width, [0, 0, 0, 0])
-            for k, count in enumerate((1, int(row.sum()), len(pairs), known)):
+            found = counts.setdefault(step // width, [0] * 5)
+            for k, count in enumerate((1, int(row.sum()), int(within[step]), len(pairs), known)):
                 found[k] += count
     last = max(len(trace.u) for trace in traces) - 1 if traces else 0
     return [SynonymBin(i * width, min((i + 1) * width, last), *found) for i, found in sorted(counts.items())]

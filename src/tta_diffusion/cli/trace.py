@@ -17,7 +17,7 @@ def group() -> None:
 
 @app.command()
 def show(
-    file: Annotated[Path, typer.Argument(help="A trace, as `tta generate --trace FILE` writes it.")],
+    file: Annotated[Path, typer.Argument(help="A trace of `tta generate --trace FILE`, or a pack of `tta analyze`.")],
     index: Annotated[int, typer.Option(help="Which text of the file, from 0.")] = 0,
     steps: Annotated[int | None, typer.Option(help="How many steps to show, evenly spread; 6 unless told.")] = None,
     at: Annotated[
@@ -31,13 +31,13 @@ def show(
     """Show the drafts of one text, its five key tokens underlined."""
     from rich.console import Console
 
+    from tta_diffusion.analysis.pack import load_any
     from tta_diffusion.analysis.steps import plain, rich_table, step_table
     from tta_diffusion.analysis.text import choose_steps, step_at
-    from tta_diffusion.trace import load_traces
 
     if steps is not None and at is not None:
         raise ValueError("give --steps or --at, not both")
-    traces = load_traces(file)
+    traces = load_any(file)
     if not 0 <= index < len(traces):
         raise ValueError(f"'{file}' holds {len(traces)} traces, so --index is 0 to {len(traces) - 1}, got {index}")
     trace = traces[index]

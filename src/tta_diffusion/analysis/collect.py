@@ -1,0 +1,152 @@
+"""The experiment's first half: trajectories of the same prompts, labels and seeds under several allocation policies.
+
+It needs a GPU to be quick and nothing but the model: no scorer, no plotting. One pack of traces a policy lies under
+`OUT/traces`; after every batch it is whole, and the same command goes on behind the last one. Trajectories take all
+their steps: a run that stops when nothing can change any more would leave the late steps to be made up.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tta_diffusion.allocation import parse_allocation
+from tta_diffusion.analysis.pack import append_pack, read_index
+from tta_diffusion.cli.model import find_model, load_model
+from tta_diffusion.evaluation.bench.plan import Key, Plan
+from tta_diffusion.evaluation.bench.progress import clock
+from tta_diffusion.evaluation.bench.record import WORLDLY, fingerprint
+from tta_diffusion.evaluation.bench.task import Task, load_task, read_prompts
+
+if TYPE_CHECKING:
+    from tta_diffusion.pipeline import TTAPipeline
+    from tta_diffusion.sampler import StepInfo
+
+TRACES = "traces"
+POLICIES = ("constant", "adaptive:0.6")
+SECONDS_BETWEEN_LINES = 10.0
+
+
+@dataclass(frozen=True)
+class Collection:
+    """What to write. `texts` are spread evenly over the task's prompts and labels."""
+
+    out: Path
+    model: str | None = None
+    policies: tuple[str, ...] = POLICIES
+    texts: int = 150
+    steps: int = 1000
+    batch_size: int = 150
+    seed: int = 0
+    task: str = "sentiment"
+    settings: dict[str, Any] = field(default_factory=dict)  # others, over the task's
+    device: str = "auto"
+    dtype: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("texts", "steps", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}")
+        if not self.policies:
+            raise ValueError("name one allocation policy or more: --policies constant,adaptive:0.6")
+        for policy in self.policies:
+            parse_allocation(policy)
+
+
+def collect(wanted: Collection) -> list[Path]:
+    """The packs of all policies, complete."""
+    task = load_task(wanted.task)
+    plan, keys = choose_texts(task, wanted.texts, wanted.seed)
+    model = find_model(wanted.model)
+    pipeline = load_model(model, wanted.device, wanted.dtype)
+    longest = pipeline.denoiser.config.length
+    settings = task.settings | {"max_length": min(task.length or longest, longest), "early_exit": False}
+    settings |= wanted.settings | {"steps": wanted.steps, "batch_size": wanted.batch_size}
+    for label in task.labels:
+        pipeline.check(plan.prompts, task.control_for(label), **settings)
+    about: dict[str, Any] = {
+        "model": Path(model).name,
+        "weights": fingerprint(model),
+        "task": task.name,
+        "objective": task.control,
+        "settings": {name: value for name, value in settings.items() if name not in (*WORLDLY, "allocation")},
+        "seed": wanted.seed,
+        "dtype": wanted.dtype or "",
+    }
+    folder = wanted.out / TRACES
+    folder.mkdir(parents=True, exist_ok=True)
+    jobs = [(policy, pack_path(folder, policy)) for policy in wanted.policies]
+    missing = {policy: _missing(path, keys, about | {"policy": policy}) for policy, path in jobs}
+    report = _Progress(sum(len(m) for m in missing.values()), wanted.steps)
+    for policy, path in jobs:
+        for batch in plan.batches(missing[policy], wanted.batch_size):
+            control, first = task.control_for(batch.label), plan.seed_of(batch.label, batch.first)
+            output = pipeline(
+                [plan.prompts[i] for i in batch.prompts],
+                control=control,
+                num_samples=batch.count,
+                seed=first,
+                return_trace=True,
+                callback_on_step_end=report.watch(f"{policy}, {batch.label}", len(batch.keys)),
+                **(settings | {"allocation": policy}),
+            )
+            traces = output.traces or []
+            for trace, key in zip(traces, batch.keys, strict=True):
+                trace.settings |= {"label": key.label, "prompt_index": key.prompt, "sample": key.sample}
+            append_pack(path, traces, about | {"policy": policy})
+            report.done(len(traces))
+    return [path for _, path in jobs]
+
+
+def choose_texts(task: Task, texts: int, seed: int) -> tuple[Plan, list[Key]]:
+    """A plan, and its first `texts` keys when every prompt and label has its turn before any has its second."""
+    prompts = read_prompts(task, None)
+    samples = -(-texts // (len(prompts) * len(task.labels)))
+    plan = Plan(prompts, task.labels, samples, seed)
+    turns = sorted(plan.keys, key=lambda key: (key.sample, key.prompt, task.labels.index(key.label)))
+    return plan, turns[:texts]
+
+
+def pack_path(folder: Path, policy: str) -> Path:
+    return folder / ("".join(c if c.isalnum() or c in ".-" else "-" for c in policy) + ".zip")
+
+
+def _missing(path: Path, keys: list[Key], about: dict[str, Any]) -> list[Key]:
+    """What a pack does not hold yet; one that was begun otherwise is not continued."""
+    if not path.is_file():
+        return keys
+    index = read_index(path)
+    for name, value in about.items():
+        if (old := index["about"].get(name)) != value:
+            raise ValueError(f"'{path}' was begun with another {name} ({old}, now {value}): choose another --out")
+    found = [entry["settings"] for group in index["groups"] for entry in group["texts"]]
+    held = {Key(own["prompt_index"], own["label"], own["sample"]) for own in found}
+    return [key for key in keys if key not in held]
+
+
+class _Progress:
+    """A line now and then on stderr: how far, and how long it will take."""
+
+    def __init__(self, texts: int, steps: int) -> None:
+        self._total, self._steps, self._done = texts, steps, 0
+        self._began = self._last = time.monotonic()
+
+    def watch(self, what: str, texts: int) -> Callable[[TTAPipeline, int, float, StepInfo], None]:
+        def show(pipeline: TTAPipeline, step: int, u: float, info: StepInfo) -> None:
+            now = time.monotonic()
+            if now - self._last >= SECONDS_BETWEEN_LINES:
+                self._last = now
+                share = (self._done + texts * (step + 1) / self._steps) / self._total
+                left = clock((now - self._began) * (1 - share) / share)
+                print(f"{what}: step {step + 1}/{self._steps}, {share:.0%} of all, {left} left", file=sys.stderr)
+
+        return show
+
+    def done(self, texts: int) -> None:
+        self._done += texts
+        taken = clock(time.monotonic() - self._began)
+        print(f"{self._done}/{self._total} texts written after {taken}", file=sys.stderr, flush=True)

@@ -1,0 +1,87 @@
+"""What all figures share: panels, files, tables. matplotlib is imported when one is drawn."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tta_diffusion.evaluation.bench.plot import COLOURS, INK
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+DPI = 160
+
+
+def panels(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """A row of panels of `width` by `height` inches each."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width * count, height), layout="constrained")
+    found = list(figure.subplots(1, count, squeeze=False)[0])
+    for panel in found:
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.spines[["left", "bottom"]].set_color(INK)
+        panel.tick_params(colors=INK, labelsize=8)
+        panel.grid(axis="y", alpha=0.25)
+        panel.set_axisbelow(True)
+    return figure, found
+
+
+def name_axes(panel: Axes, x: str, y: str, title: str = "") -> None:
+    panel.set_xlabel(x, color=INK, fontsize=9)
+    panel.set_ylabel(y, color=INK, fontsize=9)
+    panel.set_title(title, color=INK, fontsize=9, loc="left")
+
+
+def line(
+    panel: Axes,
+    x: Sequence[float],
+    middle: Sequence[float],
+    low: Sequence[float],
+    high: Sequence[float],
+    i: int,
+    name: str,
+    style: str = "-",
+) -> None:
+    """A curve with its interval, in the i-th colour."""
+    panel.fill_between(x, low, high, color=colour(i), alpha=0.18, lw=0)
+    panel.plot(x, middle, color=colour(i), linewidth=1.4, label=name, linestyle=style)
+
+
+def colour(i: int) -> str:
+    return COLOURS[i % len(COLOURS)]
+
+
+def legend_below(figure: Figure, panel: Axes) -> None:
+    handles, names = panel.get_legend_handles_labels()
+    if handles:
+        figure.legend(handles, names, loc="outside lower center", ncols=6, frameon=False, fontsize=8, labelcolor=INK)
+
+
+def save(figure: Figure, out: Path, name: str) -> None:
+    """`name`.svg and `name`.png."""
+    import matplotlib
+
+    # Text stays text, and the same figure is the same file.
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "tta"}):
+        figure.savefig(out / f"{name}.svg", facecolor="white", metadata={"Date": None}, dpi=DPI)
+        figure.savefig(out / f"{name}.png", facecolor="white", dpi=DPI)
+
+
+def table(out: Path, name: str, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """`name`.csv; numbers in six digits, nothing where there is no number."""
+    with (out / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(head)
+        writer.writerows([_cell(value) for value in row] for row in rows)
+
+
+def _cell(value: Any) -> Any:
+    if not isinstance(value, float):
+        return value
+    return f"{value:.6g}" if math.isfinite(value) else ""
