@@ -1,4 +1,4 @@
-"""Time of the two noise engines: draw the noisy tokens of a batch and embed them, averaged over a trajectory.
+"""Time of the noise engines: draw the noisy tokens of a batch and embed them, averaged over a trajectory.
 
     python benchmarks/noise_engines.py [--batch 8] [--length 64] [--width 512] [--steps 25] [--device cpu]
 
@@ -40,11 +40,13 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
-    print("| vocabulary | times | dense, ms a step | sparse, ms a step |\n|---|---|---|---|")
+    engines = ("dense", "sparse", "tail")
+    heads = " | ".join(f"{engine}, ms a step" for engine in engines)
+    print(f"| vocabulary | times | {heads} |\n|---|---|---|---|---|")
     for vocab_size in (12_288, 30_522, 50_265):
         for label, spread in (("global", 0.0), ("0.6 u to u", 0.4)):
-            dense, sparse = (milliseconds(engine, vocab_size, args, spread) for engine in ("dense", "sparse"))
-            print(f"| {vocab_size:,} | {label} | {dense:.0f} | {sparse:.0f} |")
+            cells = " | ".join(f"{milliseconds(engine, vocab_size, args, spread):.0f}" for engine in engines)
+            print(f"| {vocab_size:,} | {label} | {cells} |")
 
 
 if __name__ == "__main__":

@@ -225,3 +225,19 @@ def test_the_penalty_on_other_classes_is_a_setting(pipeline):
     assert [s.guidance.objectives[0][0].penalty for s in (plain, pushed)] == [0.0, 0.3]
     again, _ = pipeline._sampler("sentiment=positive", {})
     assert again.guidance.objectives[0][0].penalty == 0.0
+
+
+def test_a_text_has_at_least_its_minimum_length(pipeline):
+    """Nothing ends before it, though all strive to; a given length wins; a rewritten text keeps its own."""
+    ending = CallableObjective(lambda text: text.probs[:, 4, pipeline.special.end], "end")
+    settings = {"control": (ending, 1.0), "num_samples": 4, "seed": 0, "steps": 6, "strength": 5000.0}
+    short = pipeline("the pizza", **settings)
+    assert min(len(text.split()) for text in short.texts) == 3
+    output = pipeline("the pizza", min_length=LENGTH - 3, **settings)
+    assert min(len(text.split()) for text in output.texts) >= LENGTH - 3
+    given = pipeline("the pizza", control="length=4", seed=0, min_length=LENGTH - 3, **FAST)
+    assert len(given.texts[0].split()) == 4
+    kept = pipeline.rewrite("the movie was", time=0.5, seed=0, min_length=LENGTH - 3, **FAST)
+    assert kept.texts == pipeline.rewrite("the movie was", time=0.5, seed=0, **FAST).texts
+    with pytest.raises(ValueError, match="min_length must be at least 0, got -1"):
+        pipeline("we", min_length=-1)

@@ -1,6 +1,8 @@
 """Projection of logits to tokens: temperature, top-k, top-p, and an inverse-CDF draw in float32.
 
 The uniform numbers come from outside, one for each position, so the same draw can be repeated on other logits.
+Tokens are drawn in falling order of probability; from `TopLogits` with a nucleus beyond their largest entries, in the
+order of the vocabulary (`nucleus`), which is the same law.
 """
 
 from __future__ import annotations
@@ -9,6 +11,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from tta_diffusion.nucleus import draw_from_nucleus
+from tta_diffusion.top_logits import TopLogits, blocks
 
 # Most nuclei are far smaller than the vocabulary: look at so many tokens first, at all only where too few.
 _LOOKS = (128, 2048)
@@ -31,8 +36,11 @@ class ProjectionConfig:
             raise ValueError(f"temperature must be at least 0, got {self.temperature}")
 
 
-def project(logits: Tensor, uniform: Tensor, config: ProjectionConfig) -> Tensor:
+def project(logits: Tensor | TopLogits, uniform: Tensor, config: ProjectionConfig) -> Tensor:
     """Token ids (B, L) drawn from logits (B, L, V) with uniform numbers (B, L) in (0, 1)."""
+    if isinstance(logits, TopLogits):
+        drawn = _project_top(logits, uniform.flatten()[logits.free.places], config)
+        return logits.free.spread(drawn)
     if config.temperature == 0:
         return logits.argmax(-1)
     flat = logits.float().flatten(0, 1) / config.temperature
@@ -53,6 +61,26 @@ def project(logits: Tensor, uniform: Tensor, config: ProjectionConfig) -> Tensor
     return ids.view(uniform.shape)
 
 
+def _project_top(top: TopLogits, uniform: Tensor, config: ProjectionConfig) -> Tensor:
+    """(R,) tokens of the free rows."""
+    if config.temperature == 0:
+        return top.ids.gather(-1, top.values.argmax(-1, keepdim=True)).squeeze(-1)
+    if config.temperature != 1 or config.top_k:  # the mass of the others is not known: look at them
+        return torch.cat([project(top.whole(b)[None], uniform[None, b], config)[0] for b in top.blocks()])
+    ordered = top.values.sort(-1, descending=True)
+    probs = (ordered.values - top.total).exp()
+    ids = _draw(probs, top.ids.gather(-1, ordered.indices), uniform, config.top_p)
+    if top.ids.shape[-1] == top.logits.shape[-1]:
+        return ids
+    # Guidance may have pushed an entry below those that are not among the largest: only entries above them count.
+    known = (probs * (ordered.values >= top.ceiling)).sum(-1)
+    wide = (known < config.top_p).nonzero().flatten()
+    for block in blocks(len(wide), top.logits):
+        rows = wide[block]
+        ids[rows] = draw_from_nucleus(top.whole(rows), uniform[rows], config.top_p)
+    return ids
+
+
 def _draw(probs: Tensor, tokens: Tensor, uniform: Tensor, top_p: float) -> Tensor:
     """One token a row from falling probabilities (R, k): the smallest head with mass top_p, renormalised."""
     mass = probs.cumsum(-1)
@@ -64,13 +92,17 @@ def _draw(probs: Tensor, tokens: Tensor, uniform: Tensor, top_p: float) -> Tenso
     return tokens.gather(-1, torch.minimum(chosen, last)).squeeze(-1)
 
 
-def chosen_probability(logits: Tensor, ids: Tensor) -> Tensor:
+def chosen_probability(logits: Tensor | TopLogits, ids: Tensor) -> Tensor:
     """(B, L) the probability that softmax(logits) gives to ids."""
+    if isinstance(logits, TopLogits):
+        return logits.probability(ids)
     picked = logits.gather(-1, ids[..., None]).squeeze(-1)
     return (picked.float() - logits.float().logsumexp(-1)).exp()
 
 
-def negative_entropy(logits: Tensor) -> Tensor:
+def negative_entropy(logits: Tensor | TopLogits) -> Tensor:
     """(B, L) sum_v p log p, at most 0; larger where the prediction is surer."""
+    if isinstance(logits, TopLogits):
+        return logits.free.spread(torch.cat([negative_entropy(logits.whole(block)) for block in logits.blocks()]))
     log_p = logits.float().log_softmax(-1)
     return (log_p.exp() * log_p.clamp_min(torch.finfo(torch.float32).min)).sum(-1)

@@ -9,7 +9,7 @@ The hash is the finaliser of splitmix64 applied to a keyed Weyl sequence; 52 bit
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from torch import Tensor
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit integer
 _MIX1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX2 = -7723592293110705685  # 0x94D049BB133111EB
+_BLOCK = 32  # steps whose keys are made at once: a launch for a few hundred numbers costs as much as for many
 
 
 def _shift_right(x: Tensor, bits: int) -> Tensor:
@@ -55,6 +56,7 @@ class Randomness:
     """The random numbers of a batch of sequences with seeds (B,)."""
 
     seeds: Tensor
+    _kept: dict[tuple[str, int, int], tuple[int, Tensor]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def from_seeds(cls, seeds: list[int], device: torch.device | str = "cpu") -> Randomness:
@@ -66,9 +68,25 @@ class Randomness:
 
     def cells(self, step: int, purpose: int, length: int) -> Tensor:
         """(B, length) int64: one key for each position."""
-        return mix(
-            self.row_keys(step, purpose)[:, None] + _GOLDEN * (1 + torch.arange(length, device=self.seeds.device))
-        )
+        return self._of_step("cells", step, purpose, length)
+
+    def draws(self, step: int, purpose: int, length: int) -> Tensor:
+        """(B, length) float64 in (0, 1): one number for each position, `uniform` of width 1."""
+        return self._of_step("draws", step, purpose, length)
+
+    def _of_step(self, kind: str, step: int, purpose: int, length: int) -> Tensor:
+        """One step of a block of steps made together and kept until another block is asked for."""
+        number = step // _BLOCK
+        kept = self._kept.get((kind, purpose, length))
+        if kept is None or kept[0] != number:
+            device = self.seeds.device
+            steps = torch.arange(number * _BLOCK, (number + 1) * _BLOCK, device=device)
+            rows = mix(mix(self.seeds + _GOLDEN * (1 + steps)[:, None]) + _stride(purpose))
+            block = mix(rows[..., None] + _GOLDEN * (1 + torch.arange(length, device=device)))  # (steps, B, length)
+            if kind == "draws":
+                block = uniform_from_bits(spread(block, 1)).squeeze(-1)
+            kept = self._kept[kind, purpose, length] = (number, block)
+        return kept[1][step % _BLOCK]
 
     def bits(self, step: int, purpose: int, length: int, width: int) -> Tensor:
         """(B, length, width) int64, each a hash of its coordinates."""

@@ -28,12 +28,12 @@ from tta_diffusion.randomness import ALLOCATION, PROJECTION, Randomness
 from tta_diffusion.schedule import get_schedule, time_at
 from tta_diffusion.soft_tokens import DenseTokens, SoftTokens, sparsify
 from tta_diffusion.theory.duality import alpha_bar_for_keep
+from tta_diffusion.top_logits import TOP, FreeRows, TopLogits, top_logits
 from tta_diffusion.trace import Trace, TraceRecorder, relative
 
 # A settled token: its noise cannot hide it, and its prediction leaves no alternative.
 _READABLE = 1 - 1e-6
 _CERTAIN = 0.999
-_PREVIOUS_K = 128  # tokens of the last prediction kept for self-conditioning by the sparse engine
 
 
 @dataclass(frozen=True)
@@ -111,15 +111,16 @@ class Sampler:
         """
         state = start or self.process.prior(canvas.ids)
         state = replace(state, times=state.times.masked_fill(canvas.pinned, 0.0))
-        grid = self._grid(float(state.times.max()) if start else 1.0)
+        grid = self._grid(float(state.times.max()) if start else 1.0).tolist()
         recorder = TraceRecorder() if trace else None
+        free = None if self._whole or bool(canvas.pinned.all()) else FreeRows.of(canvas)
         previous: SoftTokens | None = None
         times, ids = state.times, state.ids
-        for step, u in enumerate(grid.tolist()):
+        for step, u in enumerate(grid):
             state, noisy = self.process.observe(state, randomness, step)
-            logits = self._predict(noisy, state, u, canvas, previous)
+            logits = self._predict(noisy, state, u, canvas, previous, free)
             guided = self.guidance(logits, canvas, u) if self.guidance else Guided(logits)
-            uniform = randomness.uniform(step, PROJECTION, canvas.ids.shape[1], 1).squeeze(-1)
+            uniform = randomness.draws(step, PROJECTION, canvas.ids.shape[1])
             before, ids = ids, self._project(guided.logits, uniform, canvas)
             times = self._allocate(u, guided, ids, canvas, times, randomness, step)
             if recorder:
@@ -128,11 +129,12 @@ class Sampler:
                 callback(StepInfo(step, len(grid), u, ids, times, guided.importance, canvas.pinned))
             if step == len(grid) - 1:
                 break
-            levels = (times - (u - float(grid[step + 1]))).clamp_min(0.0)
-            if self._steady(u, float(grid[-1])) and self._settled(guided.logits, ids, before, levels, canvas):
+            levels = (times - (u - grid[step + 1])).clamp_min(0.0)
+            if self._steady(u, grid[-1]) and self._settled(guided.logits, ids, before, levels, canvas):
                 break
             state = self.process.step(state, ids, guided.logits, levels)
             previous = self._remember(guided.logits)
+            del logits, guided  # as wide as the vocabulary: not to be held while the next ones are made
         return SampleOutput(ids, step + 1, recorder.traces(canvas.pinned) if recorder else None)
 
     def _grid(self, start: float) -> Tensor:
@@ -141,18 +143,38 @@ class Sampler:
         alpha_bar, vocab_size = self.process.alpha_bar, self.process.vocab_size
         return make_grid(self.config.grid, self.config.steps, alpha_bar, vocab_size, start)
 
+    @property
+    def _whole(self) -> bool:
+        """True when predictions are kept over the whole vocabulary: the definition, for engine "dense" and for
+        objectives that read all of it. Otherwise by their largest entries."""
+        return self.process.engine == "dense" or (self.guidance is not None and self.guidance.needs_whole)
+
     def _predict(
-        self, noisy: SoftTokens, state: SimplexState, u: float, canvas: Canvas, previous: SoftTokens | None
-    ) -> Tensor:
+        self,
+        noisy: SoftTokens,
+        state: SimplexState,
+        u: float,
+        canvas: Canvas,
+        previous: SoftTokens | None,
+        free: FreeRows | None,
+    ) -> Tensor | TopLogits:
         told = torch.full_like(state.times, u) if self.config.time_conditioning == "global" else state.times
-        logits = self.denoiser(noisy, told.float(), canvas.ids, canvas.pinned, previous)
-        return canvas.restrict(logits.float())
+        seen = (noisy, told.float(), canvas.ids, canvas.pinned, previous)
+        if free is None:
+            return canvas.restrict(self.denoiser(*seen).float())
+        if isinstance(self.denoiser, SimplexDenoiser):
+            rows = self.denoiser(*seen, places=free.places)
+        else:
+            rows = self.denoiser(*seen).flatten(0, 1)[free.places]
+        return top_logits(rows, free, max(TOP, self.guidance.config.support) if self.guidance else TOP)
 
-    def _remember(self, logits: Tensor) -> SoftTokens:
+    def _remember(self, logits: Tensor | TopLogits) -> SoftTokens:
         """The guided prediction, as the next step's self-conditioning sees it."""
-        return DenseTokens(logits) if self.process.engine == "dense" else sparsify(logits, _PREVIOUS_K)
+        if isinstance(logits, TopLogits):
+            return logits.tokens()
+        return DenseTokens(logits) if self.process.engine == "dense" else sparsify(logits, TOP)
 
-    def _project(self, logits: Tensor, uniform: Tensor, canvas: Canvas) -> Tensor:
+    def _project(self, logits: Tensor | TopLogits, uniform: Tensor, canvas: Canvas) -> Tensor:
         drawn = project(logits, uniform, self.config.projection)
         return torch.where(canvas.pinned, canvas.ids, drawn)
 
@@ -174,7 +196,7 @@ class Sampler:
         elif self.allocation.signal == "entropy":
             signal = negative_entropy(guided.logits)
         elif self.allocation.signal == "random":
-            signal = randomness.uniform(step, ALLOCATION, canvas.ids.shape[1], 1).squeeze(-1)
+            signal = randomness.draws(step, ALLOCATION, canvas.ids.shape[1])
         counted = canvas.free & canvas.inside_text(ids)
         times = self.allocation.times(u, signal, canvas.free, counted, before, self.process.alpha_bar)
         if self.config.snap:
@@ -188,19 +210,20 @@ class Sampler:
         window = self.guidance.config
         return u < window.stop or (window.active(u) and window.active(last))
 
-    def _settled(self, logits: Tensor, ids: Tensor, before: Tensor, levels: Tensor, canvas: Canvas) -> bool:
+    def _settled(self, logits: Tensor | TopLogits, ids: Tensor, before: Tensor, levels: Tensor, canvas: Canvas) -> bool:
         """True when no further step can change a token: all are readable, certain and as they were."""
-        if not (self.config.early_exit and self.allocation.falls and torch.equal(ids, before)):
+        if not (self.config.early_exit and self.allocation.falls):
             return False
-        if bool((levels > readable_time(self.process.schedule, self.process.vocab_size)).any()):
+        readable = (levels <= readable_time(self.process.schedule, self.process.vocab_size)).all()
+        if not bool(readable & (ids == before).all()):
             return False
-        return bool((chosen_probability(logits, ids) >= _CERTAIN)[canvas.free].all())
+        return bool(((chosen_probability(logits, ids) >= _CERTAIN) | canvas.pinned).all())
 
     def _record(
         self,
         recorder: TraceRecorder,
         u: float,
-        logits: Tensor,
+        logits: Tensor | TopLogits,
         guided: Guided,
         ids: Tensor,
         uniform: Tensor,

@@ -1,16 +1,22 @@
 """Distributions over the vocabulary, one for each position, dense or sparse, and their embeddings.
 
 A soft token p (V,) enters a network as its expected embedding p @ E. Most of p is negligible for most of a
-trajectory, so `SparseTokens` keeps k entries and puts the rest of the mass on the mean embedding.
+trajectory, so `SparseTokens` keeps k entries and puts the rest of the mass on a mean embedding.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from tta_diffusion.randomness import mix, spread
 
 
 @dataclass(frozen=True)
@@ -30,17 +36,18 @@ class DenseTokens:
 
 @dataclass(frozen=True)
 class SparseTokens:
-    """ids and weights (B, L, k); what the weights leave of one lies evenly on the other tokens."""
+    """ids and weights (B, L, k); what the weights leave of one lies on the other tokens, as `others` says."""
 
     ids: Tensor
     weights: Tensor
+    others: Tensor | None = None  # (B, V) how the rest of the mass lies in each text; None: evenly
 
     def embed(self, table: Tensor) -> Tensor:
-        """(B, L, H): sum_j w_j E[id_j] + (1 - sum_j w_j) * mean(E)."""
+        """(B, L, H): sum_j w_j E[id_j] + (1 - sum_j w_j) * others @ E."""
         weights = self.weights.to(table.dtype)
-        flat = F.embedding_bag(self.ids.flatten(0, 1), table, per_sample_weights=weights.flatten(0, 1), mode="sum")
-        rest = 1 - weights.sum(-1, keepdim=True)
-        return flat.view(*self.ids.shape[:2], -1) + rest * table.mean(0)
+        rest = 1 - self.weights.sum(-1, keepdim=True).to(table.dtype)
+        centre = mean(table) if self.others is None else (self.others.to(table.dtype) @ table)[:, None]
+        return bag(self.ids, weights, table) + rest * centre
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,32 @@ class GroupedTokens:
         return out.view(*self.shape, -1)
 
 
-SoftTokens = DenseTokens | SparseTokens | GroupedTokens
+@dataclass(frozen=True)
+class TailTokens:
+    """Sparse tokens whose rest is random: a Gaussian with the moments of the table's rows (see `process.tail`)."""
+
+    ids: Tensor  # (B, L, k)
+    weights: Tensor  # (B, L, k)
+    rest: Tensor  # (B, L, 1) mass on the mean embedding
+    deviation: Tensor  # (B, L, 1) of the rest, in units of the root of the rows' covariance
+    keys: Tensor  # (B, L) int64 of its random numbers
+
+    def embed(self, table: Tensor) -> Tensor:
+        """(B, L, H): sum_j w_j E[id_j] + rest m + deviation C^{1/2} z, z ~ N(0, I_H) a function of the keys."""
+        m, root = moments(table)
+        z = normals(self.keys, table.shape[1]).to(root.dtype)
+        around = torch.addcmul(self.rest * m, self.deviation, (z @ root).float())
+        return bag(self.ids, self.weights.to(table.dtype), table) + around.to(table.dtype)
+
+
+SoftTokens = DenseTokens | SparseTokens | GroupedTokens | TailTokens
+
+
+def bag(ids: Tensor, weights: Tensor, table: Tensor) -> Tensor:
+    """(..., H) = sum_j weights[..., j] table[ids[..., j]], without gathering the rows first."""
+    width = ids.shape[-1]
+    flat = F.embedding_bag(ids.reshape(-1, width), table, per_sample_weights=weights.reshape(-1, width), mode="sum")
+    return flat.view(*ids.shape[:-1], -1)
 
 
 def sparsify(scores: Tensor, k: int) -> SparseTokens:
@@ -66,3 +98,51 @@ def sparsify(scores: Tensor, k: int) -> SparseTokens:
     top = scores.topk(min(k, scores.shape[-1]), dim=-1)
     normaliser = torch.logsumexp(scores, dim=-1, keepdim=True)
     return SparseTokens(top.indices, (top.values - normaliser).exp())
+
+
+def normals(keys: Tensor, width: int) -> Tensor:
+    """(..., width) float32 standard normal numbers of each key, two from each hash (Box and Muller)."""
+    bits = spread(mix(keys), (width + 1) // 2)
+    radius = (((bits & 0xFFFFFFFF).float() + 0.5) * 2.0**-32).log_().mul_(-2).clamp_min_(0).sqrt_()
+    angle = ((bits >> 32).float()).mul_(2 * math.pi * 2.0**-32)
+    return torch.cat([radius * angle.cos(), radius * angle.sin()], -1)[..., :width]
+
+
+class Moments(NamedTuple):
+    """Of the rows of a table: mean (H,), and root (H, H) with root^T root their covariance."""
+
+    mean: Tensor
+    root: Tensor
+
+
+_MEANS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+_MOMENTS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+
+
+def mean(table: Tensor) -> Tensor:
+    """(H,) the mean row. Kept for weights that do not change; followed by gradients where those are wanted."""
+    if torch.is_grad_enabled() and table.requires_grad:
+        return table.mean(0)
+    return _kept(_MEANS, table, lambda: table.detach().mean(0))
+
+
+def moments(table: Tensor) -> Moments:
+    """Mean and root of the covariance of the rows, float32, kept for weights that do not change."""
+
+    def make() -> Moments:
+        rows = table.detach().float()
+        centre = rows.mean(0)
+        covariance = (rows.T @ rows).double() / len(rows) - centre.double().outer(centre.double())
+        values, vectors = torch.linalg.eigh(covariance)  # a Cholesky root would need full rank
+        return Moments(centre, (vectors * values.clamp_min(0).sqrt()).T.float())
+
+    return _kept(_MOMENTS, table, make)
+
+
+def _kept(store: WeakTensorKeyDictionary, table: Tensor, make: Callable[[], Any]) -> Any:
+    """What `make` gave for this table, made anew when the table was written to, moved or cast."""
+    state = (table.data_ptr(), table._version, table.dtype, table.device, table.shape)
+    kept = store.get(table)
+    if kept is None or kept[0] != state:
+        kept = store[table] = (state, make())
+    return kept[1]

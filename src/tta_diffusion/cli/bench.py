@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from tta_diffusion.cli.speed import speed
+
 if TYPE_CHECKING:
     from tta_diffusion.evaluation.bench.run import Request
     from tta_diffusion.evaluation.bench.scorers import ScorerChoice
@@ -25,6 +27,7 @@ Examples:
   tta bench sweep stages-2 --model 5000=runs/base/model --model 50=runs/reduced-50/model
   tta bench compare runs/bench/a runs/bench/b
   tta bench report runs/bench/a runs/bench/b --html report.html
+  tta bench speed --batch 8,32
   torchrun --nproc-per-node 8 -m tta_diffusion.cli.main bench topic --model DIR --out runs/bench/topic
 
 \b
@@ -208,6 +211,9 @@ def report_runs(
 
     write_report(runs, html)
     typer.echo(html)
+
+
+app.command("speed")(speed)
 
 
 def _run_one(request: Request, choice: ScorerChoice, score: bool) -> None:

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from tta_diffusion.canvas import Canvas
 from tta_diffusion.control.objective import Judgement, SoftText
+from tta_diffusion.denoiser import quantised
+from tta_diffusion.denoiser.checkpoint import WEIGHTS, Unfilled, load_weights
 from tta_diffusion.registry import closest
 
 
@@ -27,6 +36,7 @@ class AttributeObjective:
     model: torch.nn.Module
     label: int
     penalty: float = 0.0
+    embeds_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self.model.requires_grad_(False).eval()
@@ -68,14 +78,33 @@ def check_vocabulary(classifier: PreTrainedTokenizerBase, denoiser: PreTrainedTo
 
 
 def load_classifier(
-    name_or_dir: str | Path, label: str, name: str, tokenizer: PreTrainedTokenizerBase
+    name_or_dir: str | Path, label: str, name: str, tokenizer: PreTrainedTokenizerBase, beside: bool = False
 ) -> AttributeObjective:
-    """A classifier by hub name or directory (safetensors only), checked against the denoiser's tokenizer."""
+    """A classifier by hub name or directory (safetensors only), checked against the denoiser's tokenizer.
+
+    One that lies `beside` the denoiser needs no tokenizer of its own: a packed model has one for all.
+    """
     try:
-        own = AutoTokenizer.from_pretrained(name_or_dir)
-        model = AutoModelForSequenceClassification.from_pretrained(name_or_dir, use_safetensors=True)
+        shared = beside and not any(Path(name_or_dir).glob("tokenizer*"))
+        own = tokenizer if shared else AutoTokenizer.from_pretrained(name_or_dir)
+        model = _load_model(name_or_dir)
     except (OSError, ValueError, SafetensorError) as error:
         first = str(error).strip().splitlines()[0]
         raise ValueError(f"the classifier '{name_or_dir}' cannot be loaded: {first}") from error
     check_vocabulary(own, tokenizer, str(name_or_dir))
+    if shared and model.config.vocab_size < len(tokenizer):
+        raise ValueError(
+            f"the classifier '{name_or_dir}' knows {model.config.vocab_size} tokens, the tokenizer of the model has "
+            f"{len(tokenizer)}: they do not belong together"
+        )
     return AttributeObjective(name, model, label_index(model, label, name))
+
+
+def _load_model(name_or_dir: str | Path) -> PreTrainedModel:
+    if (Path(name_or_dir) / WEIGHTS).is_file() or not quantised.shards(name_or_dir):
+        return AutoModelForSequenceClassification.from_pretrained(name_or_dir, use_safetensors=True)
+    config = AutoConfig.from_pretrained(name_or_dir)
+    with Unfilled():
+        model = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
+    load_weights(model, name_or_dir)
+    return model

@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tta_diffusion.canvas import Canvas
+from tta_diffusion.soft_tokens import bag
+from tta_diffusion.top_logits import TopLogits
 
 
 class SoftText:
@@ -39,6 +41,29 @@ class SoftText:
         return embedded
 
 
+class TopText(SoftText):
+    """The same by the largest entries of each distribution, differentiable in their logits `values` (R, k) alone.
+
+    Only for objectives that use no more than `embed` and `mask` (`embeds_only`).
+    """
+
+    def __init__(self, top: TopLogits, values: Tensor, canvas: Canvas, u: float) -> None:
+        self.top, self.canvas, self.u = top, canvas, u
+        self.soft = torch.cat([values, top.rest], -1).softmax(-1)  # (R, k + 1), the others last
+        self.embeddings = []
+        likeliest = top.ids.gather(-1, values.detach().argmax(-1, keepdim=True)).squeeze(-1)
+        draft = torch.where(canvas.pinned, canvas.ids, top.free.spread(likeliest))
+        self.mask = canvas.inside_text(draft)
+
+    def embed(self, table: Tensor) -> Tensor:
+        weights, free = self.soft.to(table.dtype), self.top.free
+        soft = bag(self.top.ids, weights[:, :-1], table) + weights[:, -1:] * self.top.mean_of_others(table)
+        given = F.embedding(self.canvas.ids, table).flatten(0, 1)
+        embedded = given.index_copy(0, free.places, soft).view(*free.shape, -1)
+        self.embeddings.append(embedded)
+        return embedded
+
+
 class Judgement(NamedTuple):
     """What an objective thinks of each text of the batch."""
 
@@ -47,7 +72,11 @@ class Judgement(NamedTuple):
 
 
 class Objective(Protocol):
-    """One thing asked of a text. `name` says which in traces and errors."""
+    """One thing asked of a text. `name` says which in traces and errors.
+
+    A class may say `pins_only = True` (it never judges) or `embeds_only = True` (its judgement uses `text.embed` and
+    `text.mask` alone, so that guidance need not look at the whole vocabulary).
+    """
 
     name: str
 

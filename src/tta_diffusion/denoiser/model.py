@@ -49,6 +49,7 @@ class SimplexDenoiser(nn.Module):
         ids: Tensor,
         pinned: Tensor,
         previous: SoftTokens | None = None,
+        places: Tensor | None = None,
     ) -> Tensor:
         """Logits (B, L, V).
 
@@ -58,8 +59,10 @@ class SimplexDenoiser(nn.Module):
             ids: (B, L) the clean tokens, read at pinned positions only.
             pinned: (B, L) True where the token is given: its clean embedding goes in, without noise or time.
             previous: the last prediction, for self-conditioning.
+            places: (R,) in the flattened (B, L), where logits are wanted: (R, V) instead of all.
         """
-        return self.backbone.head(self.hidden(self.inputs(noisy, times, ids, pinned, previous)))
+        hidden = self.hidden(self.inputs(noisy, times, ids, pinned, previous))
+        return self.backbone.head(hidden if places is None else hidden.flatten(0, 1)[places])
 
     def inputs(
         self, noisy: SoftTokens, times: Tensor, ids: Tensor, pinned: Tensor, previous: SoftTokens | None = None
@@ -94,6 +97,7 @@ class SimplexDenoiser(nn.Module):
     @classmethod
     def from_pretrained(cls, directory: str | Path, device: torch.device | str = "cpu") -> SimplexDenoiser:
         config = checkpoint.load_config(directory)
-        model = cls(config)
+        with checkpoint.Unfilled():
+            model = cls(config)
         checkpoint.load_weights(model, directory)
         return model.to(device).eval()

@@ -20,6 +20,7 @@ from tta_diffusion.process.noise import ENGINES
 from tta_diffusion.randomness import Randomness
 from tta_diffusion.schedule import get_schedule
 from tta_diffusion.soft_tokens import DenseTokens, SoftTokens
+from tta_diffusion.top_logits import TopLogits
 
 STEPS = ("ddpm", "ddim")
 
@@ -77,9 +78,9 @@ class SimplexProcess:
             state = replace(state, noisy=soft.scores)
         return state, soft
 
-    def step(self, state: SimplexState, ids: Tensor, logits: Tensor, times: Tensor) -> SimplexState:
+    def step(self, state: SimplexState, ids: Tensor, logits: Tensor | TopLogits, times: Tensor) -> SimplexState:
         """The state at the new times (B, L), given projected ids (B, L) and predicted logits (B, L, V)."""
-        if self.step_rule == "ddpm":
+        if self.step_rule == "ddpm" or isinstance(logits, TopLogits):
             return SimplexState(ids, times)
         return SimplexState(ids, times, self._ddim(state, logits, times))
 

@@ -1,0 +1,54 @@
+"""`tta bench speed`: time and memory of the sampler beside the published algorithm and the bare networks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def speed(
+    batch: Annotated[str, typer.Option(help="Texts at once, like 1,8,32,128.")] = "1,8,32",
+    length: Annotated[str, typer.Option(help="Tokens of a text, like 64,512.")] = "64",
+    vocab: Annotated[str, typer.Option(help="Vocabulary sizes, like 12288,50265.")] = "50265",
+    steps: Annotated[str, typer.Option(help="T of the trajectories that are reported.")] = "20,50,200,1000",
+    control: Annotated[bool | None, typer.Option("--control/--no-control", help="Default: both.")] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    dtype: Annotated[str, typer.Option(help="fp32 or bf16.")] = "fp32",
+    backbone: Annotated[str, typer.Option(help="base (12 x 768) or small (4 x 256).")] = "base",
+    engine: Annotated[str, typer.Option(help="Noise engine of our sampler.")] = "tail",
+    measured: Annotated[int, typer.Option(help="Steps that are timed, spread over the trajectory.")] = 6,
+    repeat: Annotated[int, typer.Option(help="Measurements, of which the median is reported.")] = 1,
+    contenders: Annotated[str, typer.Option(help="Who takes part.")] = "published,ours,floor,ar",
+    isolate: Annotated[bool | None, typer.Option("--isolate/--no-isolate", help="A process for each one.")] = None,
+    out: Annotated[Path, typer.Option(help="Directory of the results.")] = Path("runs/speed"),
+    quick: Annotated[bool, typer.Option("--quick", help="A small case that shows that everything runs.")] = False,
+) -> None:
+    """Time and peak memory beside the published algorithm, the bare networks and an autoregressive model.
+
+    Random weights; ratios of one run. Writes speed.json, speed.md and speed.png.
+    """
+    from tta_diffusion.speed.arguments import request_of
+    from tta_diffusion.speed.run import run
+
+    request = request_of(
+        batch,
+        length,
+        vocab,
+        steps,
+        control,
+        contenders,
+        quick,
+        device=device,
+        dtype=dtype,
+        backbone=backbone,
+        engine=engine,
+        measured=measured,
+        repeat=repeat,
+        isolate=isolate,
+        out=out,
+    )
+    written = run(request)
+    typer.echo(written[1].read_text())
+    typer.echo("Written: " + ", ".join(map(str, written)))

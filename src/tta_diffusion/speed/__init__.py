@@ -1,0 +1,1 @@
+"""Speed and memory of the sampler beside the published algorithm, the bare networks and an autoregressive model."""

@@ -1,0 +1,85 @@
+"""What is measured: one case is a batch of texts of some length, with or without control."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PUBLISHED, OURS, FLOOR, AR = "published", "ours", "floor", "ar"
+CONTENDERS = (PUBLISHED, OURS, FLOOR, AR)
+BACKBONES = {"base": (12, 768, 12), "small": (4, 256, 4)}  # layers, width, heads; base is RoBERTa-base and GPT-2
+DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the table."""
+
+    batch: int
+    length: int
+    vocab: int
+    control: bool
+    backbone: str = "base"
+    device: str = "cpu"
+    dtype: str = "fp32"
+    iterations: int = 3
+    engine: str = "tail"
+    measured: int = 6  # steps that are timed, spread over the trajectory
+    repeat: int = 1
+
+    @property
+    def name(self) -> str:
+        control = "control" if self.control else "no control"
+        return f"batch {self.batch}, length {self.length}, V {self.vocab}, {control}"
+
+
+@dataclass(frozen=True)
+class Request:
+    """A run: the cases, who takes part, and where the results go."""
+
+    batch: Sequence[int] = (1, 8, 32)
+    length: Sequence[int] = (64,)
+    vocab: Sequence[int] = (50265,)
+    control: Sequence[bool] = (False, True)
+    steps: Sequence[int] = (20, 50, 200, 1000)  # T, for the seconds of whole trajectories
+    backbone: str = "base"
+    device: str = "cpu"
+    dtype: str = "fp32"
+    engine: str = "tail"
+    measured: int = 6
+    repeat: int = 1
+    contenders: Sequence[str] = CONTENDERS
+    isolate: bool | None = None  # a process for each measurement; None: on a CPU, whose peak memory needs it
+    out: Path = field(default_factory=lambda: Path("runs/speed"))
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("backbone", [self.backbone], BACKBONES),
+            ("dtype", [self.dtype], DTYPES),
+            ("contenders", self.contenders, CONTENDERS),
+        ):
+            for one in value:
+                if one not in known:
+                    raise ValueError(f"{name} must be among {', '.join(known)}, got '{one}'")
+        for name in ("batch", "length", "vocab", "steps"):
+            if not getattr(self, name) or min(getattr(self, name)) < 1:
+                raise ValueError(f"{name} needs whole numbers, at least 1, got {list(getattr(self, name))}")
+
+    def cases(self) -> Iterator[Case]:
+        for vocab in self.vocab:
+            for length in self.length:
+                for batch in self.batch:
+                    for control in self.control:
+                        yield Case(
+                            batch,
+                            length,
+                            vocab,
+                            control,
+                            self.backbone,
+                            self.device,
+                            self.dtype,
+                            engine=self.engine,
+                            measured=self.measured,
+                            repeat=self.repeat,
+                        )

@@ -1,0 +1,148 @@
+"""The four that are timed. Each returns seconds a step (autoregressive: a token), after one unmeasured round."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from tta_diffusion.allocation import parse_allocation
+from tta_diffusion.canvas import Canvas, SpecialTokens
+from tta_diffusion.control.classifier import AttributeObjective
+from tta_diffusion.guidance import Guidance, GuidanceConfig
+from tta_diffusion.process.simplex import SimplexProcess
+from tta_diffusion.projection import ProjectionConfig
+from tta_diffusion.randomness import Randomness
+from tta_diffusion.sampler import Sampler, SamplerConfig
+from tta_diffusion.speed import networks, published
+from tta_diffusion.speed.case import AR, FLOOR, OURS, PUBLISHED, Case
+
+PROMPT = [0, 100, 200]  # given tokens: the start token and two words
+
+
+def sheet(case: Case) -> Canvas:
+    special = SpecialTokens(pad=1, end=2, start=0, banned=(0, 3))
+    canvas = Canvas.blank(1, case.length, special, case.device).pin(0, 0, PROMPT[: case.length - 1])
+    return canvas.repeat(case.batch)
+
+
+def wait(case: Case) -> float:
+    """The time, when the device has done all it was asked to.
+
+    On one thread of a CPU, the time that the thread ran: others on the machine do not count.
+    """
+    if case.device.startswith("cuda"):
+        torch.cuda.synchronize()
+    elif torch.get_num_threads() == 1:
+        return time.process_time()
+    return time.perf_counter()
+
+
+def sampler_of(case: Case, steps: int) -> Sampler:
+    """Our sampler as users run it, but without early exit: every step is paid."""
+    guidance = None
+    if case.control:
+        objective = AttributeObjective("speed", networks.make_classifier(case), published.LABEL)
+        guidance = Guidance([(objective, 1.0)], GuidanceConfig(published.STRENGTH, case.iterations))
+    return Sampler(
+        networks.make_denoiser(case),
+        SimplexProcess(case.vocab, published.SCALE, engine=case.engine),
+        SamplerConfig(steps, projection=ProjectionConfig(published.TOP_P), early_exit=False),
+        parse_allocation("adaptive:0.6" if case.control else "constant"),
+        guidance,
+    )
+
+
+def time_ours(case: Case) -> list[float]:
+    """`measured` steps on the uniform grid 1, ..., 1 / measured: the mean over a trajectory of any length."""
+    sampler, canvas = sampler_of(case, case.measured), sheet(case)
+    seeds = Randomness.from_seeds(list(range(case.batch)), case.device)
+    short = sampler_like(sampler, 2)
+    short.sample(canvas, seeds)
+    seconds = []
+    for _ in range(case.repeat):
+        began = wait(case)
+        sampler.sample(canvas, seeds)
+        seconds.append((wait(case) - began) / case.measured)
+    return seconds
+
+
+def sampler_like(sampler: Sampler, steps: int) -> Sampler:
+    config = SamplerConfig(steps, projection=sampler.config.projection, early_exit=False)
+    return Sampler(sampler.denoiser, sampler.process, config, sampler.allocation, sampler.guidance)
+
+
+def time_published(case: Case) -> list[float]:
+    """Steps from the middle of a trajectory of 50; what a step costs does not depend on its time."""
+    denoiser, canvas = networks.make_denoiser(case), sheet(case)
+    classifier = networks.make_classifier(case) if case.control else None
+    count = max(1, case.measured // 3)
+    times = [0.5 - i / 50 for i in range(count + 1)]
+    seconds = []
+    for _ in range(case.repeat):
+        began = 0.0
+        for step, _ in enumerate(
+            published.run(denoiser, classifier, canvas.ids, canvas.pinned, times, case.iterations)
+        ):
+            if step == 0:
+                began = wait(case)
+        seconds.append((wait(case) - began) / count)
+    return seconds
+
+
+def time_floor(case: Case) -> list[float]:
+    """Bare networks: one forward with the head at all positions; with control, forwards and backwards of the
+    classifier down to its input embeddings."""
+    denoiser = networks.make_denoiser(case)
+    classifier = networks.make_classifier(case) if case.control else None
+    width, table = denoiser.table.shape[1], denoiser.table
+    embeds = torch.randn(case.batch, case.length, width, dtype=table.dtype, device=table.device)
+    mask = torch.ones(case.batch, case.length, dtype=torch.int64, device=table.device)
+
+    def step() -> None:
+        with torch.no_grad():
+            denoiser.backbone.model(inputs_embeds=embeds)
+        if classifier is None:
+            return
+        for _ in range(case.iterations):
+            leaf = embeds.clone().requires_grad_(True)
+            scores = classifier(inputs_embeds=leaf, attention_mask=mask).logits
+            torch.autograd.grad(scores.float().log_softmax(-1)[:, published.LABEL].sum(), leaf)
+
+    step()
+    seconds = []
+    for _ in range(case.repeat):
+        began = wait(case)
+        for _ in range(case.measured):
+            step()
+        seconds.append((wait(case) - began) / case.measured)
+    return seconds
+
+
+def time_autoregressive(case: Case) -> list[float]:
+    """Sampling with a KV cache through `generate`; at most 64 tokens on a CPU."""
+    model = networks.make_autoregressive(case)
+    count = case.length if case.device.startswith("cuda") else min(case.length, 64)
+    start = torch.zeros(case.batch, 1, dtype=torch.int64, device=case.device)
+
+    def write(tokens: int) -> Tensor:
+        settings = {"do_sample": True, "top_k": 0, "min_new_tokens": tokens, "max_new_tokens": tokens}
+        return model.generate(start, attention_mask=torch.ones_like(start), **settings)  # type: ignore[operator]
+
+    write(4)
+    seconds = []
+    for _ in range(case.repeat):
+        began = wait(case)
+        write(count)
+        seconds.append((wait(case) - began) / count)
+    return seconds
+
+
+TIMED: dict[str, Callable[[Case], list[float]]] = {
+    PUBLISHED: time_published,
+    OURS: time_ours,
+    FLOOR: time_floor,
+    AR: time_autoregressive,
+}

@@ -1,0 +1,107 @@
+"""Results as JSON, a Markdown table and, where matplotlib is installed, a plot."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tta_diffusion.speed import paper
+from tta_diffusion.speed.case import AR, FLOOR, OURS, PUBLISHED
+
+Row = dict[str, Any]  # {"case": ..., "published": {"seconds", "megabytes"}, "ours": ..., ...}
+
+
+def _seconds(row: Row, who: str) -> float | None:
+    return row.get(who, {}).get("seconds")
+
+
+def _over(top: float | None, bottom: float | None) -> str:
+    return f"{top / bottom:.2f}" if top and bottom else "–"
+
+
+def _number(value: float | None, factor: float = 1.0) -> str:
+    return "–" if value is None else f"{value * factor:.4g}"
+
+
+def markdown(rows: list[Row], settings: dict[str, Any]) -> str:
+    where = (
+        f"{settings['device']}, {settings['dtype']}, {settings['threads']} thread(s), {settings['backbone']} networks"
+    )
+    parts = [f"Measured on {where}; engine `{settings['engine']}`.\n", _steps(rows)]
+    if any(_seconds(row, AR) for row in rows):
+        parts.append(_trajectories(rows, settings["steps"]))
+    return "\n".join(parts)
+
+
+def _steps(rows: list[Row]) -> str:
+    lines = [
+        "| case | ours, ms a step | floor, ms | published, ms | ours / floor | published / floor | published / ours "
+        "| ours, MB | published, MB | MB: ours / published |",
+        "|" + "---|" * 10,
+    ]
+    for row in rows:
+        ours, floor, theirs = (_seconds(row, who) for who in (OURS, FLOOR, PUBLISHED))
+        memory = [row.get(who, {}).get("megabytes") for who in (OURS, PUBLISHED)]
+        cells = [
+            row["name"],
+            *(_number(value, 1000) for value in (ours, floor, theirs)),
+            _over(ours, floor),
+            _over(theirs, floor),
+            _over(theirs, ours),
+            *(_number(value) for value in memory),
+            _over(*memory),
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _trajectories(rows: list[Row], steps: list[int]) -> str:
+    """Whole texts against the autoregressive model, with the paper's ratios beside."""
+    heads = " | ".join(f"T = {t}: ours / AR | paper" for t in steps)
+    lines = [f"| case | AR, s a text batch | {heads} |", "|" + "---|" * (2 + 2 * len(steps))]
+    for row in rows:
+        ours, token = _seconds(row, OURS), _seconds(row, AR)
+        whole = token * row["case"]["length"] if token else None
+        cells = [row["name"], _number(whole)]
+        for t in steps:
+            printed = paper.ratio(row["case"]["control"], t)
+            cells += [_over(ours * t if ours else None, whole), _number(printed)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def write(rows: list[Row], settings: dict[str, Any], out: Path) -> list[Path]:
+    """Writes speed.json, speed.md and speed.png; the paths written."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "speed.json").write_text(json.dumps({"settings": settings, "rows": rows, "paper": paper.TABLE}, indent=1))
+    (out / "speed.md").write_text(markdown(rows, settings))
+    return [out / "speed.json", out / "speed.md", *_plot(rows, out / "speed.png")]
+
+
+def _plot(rows: list[Row], path: Path) -> list[Path]:
+    """Bars: seconds a step over the floor, for the published algorithm and for ours."""
+    try:
+        import matplotlib
+    except ImportError:
+        return []
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    shown = [row for row in rows if _seconds(row, FLOOR)]
+    if not shown:
+        return []
+    figure, axes = pyplot.subplots(figsize=(8, 1 + 0.5 * len(shown)))
+    for shift, who, colour in ((0.2, PUBLISHED, "#b5651d"), (-0.2, OURS, "#1f77b4")):
+        ratios = [(_seconds(row, who) or 0.0) / row[FLOOR]["seconds"] for row in shown]
+        bars = axes.barh([i + shift for i in range(len(shown))], ratios, height=0.38, color=colour, label=who)
+        axes.bar_label(bars, fmt="%.2f", padding=2)
+    axes.axvline(1.0, color="black", linewidth=0.8)
+    axes.set_yticks(range(len(shown)), [row["name"] for row in shown])
+    axes.invert_yaxis()
+    axes.set_xlabel("time of a step / time of its bare networks")
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
+    return [path]

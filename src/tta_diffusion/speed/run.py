@@ -1,0 +1,89 @@
+"""All cases and contenders of a request, one after the other, with the results so far on disk after each case."""
+
+from __future__ import annotations
+
+import platform
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tta_diffusion.speed import report
+from tta_diffusion.speed.case import AR, Case, Request
+from tta_diffusion.speed.worker import measure, measure_apart
+
+
+def run(request: Request) -> list[Path]:
+    """Measures and writes; the paths of the results."""
+    if request.device.startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError("no CUDA device was found: use --device cpu")
+    cases = list(request.cases())
+    apart = request.device == "cpu" if request.isolate is None else request.isolate
+    settings = _settings(request)
+    bar = Bar(len(cases) * len(request.contenders))
+    rows: list[report.Row] = []
+    written: list[Path] = []
+    for case in cases:
+        row: report.Row = {"name": case.name, "case": asdict(case)}
+        for who in request.contenders:
+            bar.show(f"{case.name}: {who}")
+            row[who] = _known(rows, case, who) or (measure_apart if apart else measure)(case, who)
+            bar.advance()
+        rows.append(row)
+        written = report.write(rows, settings, request.out)
+    bar.close()
+    return written
+
+
+def _known(rows: list[report.Row], case: Case, who: str) -> dict[str, Any] | None:
+    """The autoregressive model has no control: it is measured once for both."""
+    if who != AR:
+        return None
+    same = ("batch", "length", "vocab")
+    return next((r[AR] for r in rows if all(r["case"][key] == getattr(case, key) for key in same)), None)
+
+
+def _settings(request: Request) -> dict[str, Any]:
+    device = torch.cuda.get_device_name() if request.device.startswith("cuda") else "CPU"
+    return {
+        "device": device,
+        "threads": torch.get_num_threads(),
+        "dtype": request.dtype,
+        "backbone": request.backbone,
+        "engine": request.engine,
+        "steps": list(request.steps),
+        "measured_steps": request.measured,
+        "repeat": request.repeat,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+class Bar:
+    """Progress on stderr, with the time left as if all measurements took alike."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._done, self._began = total, 0, time.monotonic()
+
+    def show(self, what: str) -> None:
+        left = ""
+        if self._done:
+            seconds = round((time.monotonic() - self._began) / self._done * (self._total - self._done))
+            left = f", {seconds // 60}:{seconds % 60:02d} left"
+        filled = round(20 * self._done / self._total)
+        line = f"[{'#' * filled}{'.' * (20 - filled)}] {self._done}/{self._total}{left}  {what}"
+        end = "\n"
+        if sys.stderr.isatty():
+            line, end = f"\r\x1b[2K{line}", ""
+        print(line, end=end, file=sys.stderr, flush=True)
+
+    def advance(self) -> None:
+        self._done += 1
+
+    def close(self) -> None:
+        self.show("done")
+        if sys.stderr.isatty():
+            print(file=sys.stderr)

@@ -1,0 +1,56 @@
+"""One measurement: seconds and peak memory of one contender in one case, in this process or in a fresh one."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import subprocess
+import sys
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from tta_diffusion.speed.case import Case
+from tta_diffusion.speed.contenders import TIMED
+
+
+def measure(case: Case, contender: str) -> dict[str, Any]:
+    """Median and all seconds a step, and the peak in MB: of the process on a CPU, allocated on a GPU."""
+    cuda = case.device.startswith("cuda")
+    if cuda:
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    try:
+        seconds = sorted(TIMED[contender](case))
+    except (torch.OutOfMemoryError, MemoryError):
+        return {"seconds": None, "all": [], "megabytes": None, "note": "out of memory"}
+    peak = torch.cuda.max_memory_allocated() if cuda else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {"seconds": seconds[len(seconds) // 2], "all": seconds, "megabytes": round(peak / 2**20)}
+
+
+def measure_apart(case: Case, contender: str) -> dict[str, Any]:
+    """`measure` in a process of its own: what others left in memory does not count."""
+    message = json.dumps({"case": asdict(case), "contender": contender, "threads": torch.get_num_threads()})
+    done = subprocess.run(
+        [sys.executable, "-m", "tta_diffusion.speed.worker"], input=message, capture_output=True, text=True, check=False
+    )
+    if done.returncode < 0:
+        return {"seconds": None, "all": [], "megabytes": None, "note": "killed, out of memory"}
+    if done.returncode:
+        raise RuntimeError(f"the measurement of '{contender}' failed:\n{done.stderr.strip()[-2000:]}")
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def main() -> None:
+    request = json.loads(sys.stdin.read())
+    torch.set_num_threads(request["threads"])
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    print(json.dumps(measure(Case(**request["case"]), request["contender"])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""The speed benchmark: it runs, compares the same algorithm, and says what the paper says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from tta_diffusion.speed import contenders, networks, paper, published
+from tta_diffusion.speed.arguments import main, request_of
+from tta_diffusion.speed.case import CONTENDERS, Case, Request
+from tta_diffusion.speed.report import markdown
+
+
+def small(**changes: object) -> Case:
+    return Case(
+        **({"batch": 2, "length": 12, "vocab": 700, "control": True, "backbone": "small", "measured": 3} | changes)
+    )
+
+
+def test_a_quick_run_writes_its_results(tmp_path, capsys):
+    main(["--quick", "--no-isolate", "--no-control", "--out", str(tmp_path)])
+    results = json.loads((tmp_path / "speed.json").read_text())
+    (row,) = results["rows"]
+    assert all(row[who]["seconds"] > 0 and row[who]["megabytes"] > 0 for who in CONTENDERS)
+    assert (tmp_path / "speed.md").read_text() in capsys.readouterr().out
+
+
+def test_it_runs_where_only_torch_and_transformers_are_installed(tmp_path):
+    code = (
+        "import sys\n"
+        "for name in ('typer', 'rich', 'matplotlib', 'scipy'): sys.modules[name] = None\n"
+        "from tta_diffusion.speed.arguments import main\n"
+        f"main(['--quick', '--no-isolate', '--contenders', 'ours,floor', '--out', {str(tmp_path)!r}])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "speed.png").exists()
+
+
+@pytest.mark.parametrize("words", [["--batch", "1,x"], ["--contenders", "ours,theirs"], ["--length", "0"]])
+def test_wrong_words_are_one_sentence(words):
+    with pytest.raises(SystemExit, match=r"^error: "):
+        main(words)
+
+
+def test_the_request_names_every_case():
+    request = request_of("1,8", "64,512", "100", "50", None, "ours", False)
+    assert len(list(request.cases())) == 8
+    assert len(list(Request(batch=(4,), control=(True,)).cases())) == 1
+
+
+def test_the_published_algorithm_keeps_what_is_given_and_draws_from_nuclei():
+    case = small()
+    denoiser, classifier = networks.make_denoiser(case), networks.make_classifier(case)
+    canvas = contenders.sheet(case)
+    drafts = list(published.run(denoiser, classifier, canvas.ids, canvas.pinned, [1.0, 0.5, 0.1], 2))
+    assert len(drafts) == 3
+    for ids in drafts:
+        assert torch.equal(ids[canvas.pinned], canvas.ids[canvas.pinned])
+    torch.manual_seed(0)
+    logits = torch.tensor([0.5, 0.3, 0.15, 0.05]).log().expand(1, 4000, 4)
+    counts = torch.bincount(published._nucleus(logits).flatten(), minlength=4) / 4000
+    torch.testing.assert_close(counts, torch.tensor([0.5, 0.3, 0.15, 0.0]) / 0.95, rtol=0, atol=0.03)
+
+
+def test_the_random_network_predicts_like_a_trained_one():
+    """Word frequencies under noise, the token itself without: otherwise nuclei would be wide or narrow at all times."""
+    case = small(vocab=3000)
+    denoiser = networks.make_denoiser(case)
+    ids = torch.arange(100, 112)[None]
+    with torch.no_grad():
+        clean = denoiser.backbone.model(inputs_embeds=denoiser.table[ids]).logits.softmax(-1)
+        noise = denoiser.backbone.model(inputs_embeds=denoiser.table.mean(0).expand(1, 12, -1)).logits.softmax(-1)
+    assert float(clean.gather(-1, ids[..., None]).median()) > 0.9
+    assert float(noise.amax()) < 0.5
+
+
+def test_the_papers_table():
+    assert paper.ratio(False, 50) == 1.4
+    assert paper.ratio(True, 1000) == 39.2
+    assert paper.ratio(False, 200) is None
+    settings = {"device": "CPU", "dtype": "fp32", "threads": 1, "backbone": "base", "engine": "tail", "steps": [50]}
+    row = {"name": "one", "case": {"length": 10, "control": False}}
+    row |= {who: {"seconds": 1.0, "megabytes": 10} for who in CONTENDERS}
+    assert "| 5.00 | 1.4 |" in markdown([row], settings)

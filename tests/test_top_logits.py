@@ -1,0 +1,185 @@
+"""Predictions by their largest entries against whole ones: guidance, projection, self-conditioning."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from scipy import stats
+
+from conftest import make_classifier
+from tta_diffusion.canvas import Canvas, SpecialTokens
+from tta_diffusion.control.classifier import AttributeObjective
+from tta_diffusion.control.constraints import CallableObjective, LengthObjective
+from tta_diffusion.guidance import Guidance, GuidanceConfig
+from tta_diffusion.nucleus import draw_from_nucleus
+from tta_diffusion.projection import ProjectionConfig, chosen_probability, negative_entropy, project
+from tta_diffusion.top_logits import FreeRows, TopLogits, largest, top_logits
+
+V, B, L = 400, 2, 6
+SPECIAL = SpecialTokens(pad=0, end=1, start=2, banned=(2, 3))
+
+
+def sheet(batch: int = B) -> Canvas:
+    canvas = Canvas.blank(batch, L, SPECIAL).forbid_end(0, 4)
+    for row in range(batch):
+        canvas = canvas.pin(row, 0, [2, 7 + row])
+    return canvas
+
+
+def logits(batch: int = B, width: float = 2.0, seed: int = 0) -> torch.Tensor:
+    return width * torch.randn(batch, L, V, generator=torch.Generator().manual_seed(seed))
+
+
+def both(canvas: Canvas, k: int, raw: torch.Tensor) -> tuple[torch.Tensor, TopLogits]:
+    free = FreeRows.of(canvas)
+    return canvas.restrict(raw), top_logits(raw.flatten(0, 1)[free.places], free, k)
+
+
+def guidance(iterations: int = 2, strength: float = 2.0, importance: str = "embeddings") -> Guidance:
+    config = GuidanceConfig(strength, iterations, importance=importance)
+    return Guidance([(AttributeObjective("mood", make_classifier(V), 1), 1.0)], config)
+
+
+@pytest.mark.parametrize("k", [V, 40])
+def test_what_is_kept_is_exact(k):
+    canvas = sheet()
+    whole, top = both(canvas, k, logits())
+    rows = whole.flatten(0, 1)[top.free.places]
+    torch.testing.assert_close(top.total.squeeze(-1), rows.logsumexp(-1))
+    torch.testing.assert_close(top.weights, rows.softmax(-1).gather(-1, top.ids))
+    assert torch.equal(top.values, rows.topk(k).values)
+    torch.testing.assert_close(top.whole(slice(None)), rows)
+    ids = torch.randint(4, V, (B, L), generator=torch.Generator().manual_seed(1))
+    expected = chosen_probability(whole, ids).masked_fill(canvas.pinned, 1.0)
+    torch.testing.assert_close(chosen_probability(top, ids), expected)
+    entropy = negative_entropy(whole).masked_fill(canvas.pinned, 0.0)
+    torch.testing.assert_close(negative_entropy(top), entropy)
+
+
+@pytest.mark.parametrize("importance", ["embeddings", "logits"])
+def test_guidance_of_the_whole_support_is_the_whole_guidance(importance):
+    canvas = sheet()
+    whole, top = both(canvas, V, logits())
+    push = guidance(importance=importance)
+    one, two = push(whole, canvas, 0.5), push(top, canvas, 0.5)
+    free = canvas.free.flatten()
+    torch.testing.assert_close(
+        two.logits.whole(slice(None)).softmax(-1), one.logits.flatten(0, 1)[free].softmax(-1), rtol=1e-3, atol=1e-6
+    )
+    torch.testing.assert_close(
+        two.importance,
+        one.importance.masked_fill(canvas.pinned, 0.0) if importance == "logits" else one.importance,
+        rtol=1e-3,
+        atol=1e-6,
+    )
+
+
+def test_guidance_on_a_support_has_the_exact_gradient_there():
+    """The others weigh in with their own mean embedding, so one gradient is exact on the support."""
+    canvas = sheet()
+    whole, top = both(canvas, 30, logits())
+    push = guidance(iterations=1)
+    exact = (push(whole, canvas, 0.5).logits - whole).flatten(0, 1)[top.free.places].gather(-1, top.ids)
+    moved = push(top, canvas, 0.5).logits
+    torch.testing.assert_close(moved.values - top.values, exact, rtol=1e-2, atol=1e-5)
+
+
+def test_only_objectives_that_embed_are_judged_on_a_support():
+    reads_all = CallableObjective(lambda text: text.probs[..., 5].sum(-1))
+    assert not guidance().needs_whole
+    assert not Guidance([(LengthObjective(3), 1.0)]).needs_whole
+    assert Guidance([*guidance().objectives, (reads_all, 1.0)]).needs_whole
+    assert Guidance(guidance().objectives, GuidanceConfig(support=0)).needs_whole
+    with pytest.raises(ValueError, match="support must be at least 0"):
+        GuidanceConfig(support=-1)
+
+
+@pytest.mark.parametrize("config", [ProjectionConfig(), ProjectionConfig(0.5), ProjectionConfig(temperature=0)])
+def test_narrow_nuclei_are_drawn_as_from_whole_logits(config):
+    canvas = sheet()
+    whole, top = both(canvas, 64, logits(width=6.0))
+    uniform = torch.rand(B, L, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    drawn = project(top, uniform, config)
+    assert torch.equal(drawn[canvas.free], project(whole, uniform, config)[canvas.free])
+
+
+@pytest.mark.parametrize("config", [ProjectionConfig(temperature=0.7), ProjectionConfig(1.0, top_k=9)])
+def test_other_settings_look_at_whole_rows(config):
+    canvas = sheet()
+    whole, top = both(canvas, 16, logits())
+    uniform = torch.rand(B, L, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    drawn = project(top, uniform, config)
+    assert torch.equal(drawn[canvas.free], project(whole, uniform, config)[canvas.free])
+
+
+@pytest.mark.parametrize("top_p", [0.3, 0.9, 1.0])
+def test_wide_nuclei_have_the_law_of_a_sort(top_p):
+    draws, size = 20_000, 150
+    one = 1.2 * torch.randn(size, generator=torch.Generator().manual_seed(5))
+    one[::7] = -math.inf
+    uniform = torch.rand(draws, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
+    counts = torch.bincount(draw_from_nucleus(one.expand(draws, size), uniform, top_p), minlength=size)
+    ordered, order = one.double().softmax(-1).sort(descending=True)
+    kept = ordered * (ordered.cumsum(-1) - ordered < top_p)
+    expected = torch.zeros(size, dtype=torch.float64).index_copy_(0, order, kept / kept.sum())
+    assert int(counts[expected == 0].sum()) == 0
+    inside = expected > 5 / draws
+    assert (
+        stats.chisquare(counts[inside], expected[inside] / expected[inside].sum() * int(counts[inside].sum())).pvalue
+        > 1e-3
+    )
+
+
+def test_an_entry_that_guidance_pushed_below_the_others_does_not_hide_them():
+    canvas = sheet(1)
+    raw = torch.zeros(1, L, V)
+    raw[..., 10] = 1.0
+    _, top = both(canvas, 8, raw)
+    pushed = TopLogits(top.free, top.logits, top.ids, top.values - 50, top.rest, top.ceiling, top.others)
+    uniform = torch.rand(1, L, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    drawn = project(pushed, uniform, ProjectionConfig())
+    kept = set(top.ids[0].tolist())
+    assert not kept & set(drawn[canvas.free].tolist())
+
+
+def test_a_row_is_drawn_alike_in_any_batch():
+    canvas, raw = sheet(4), logits(4, width=1.0)
+    uniform = torch.rand(4, L, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    _, top = both(canvas, 16, raw)
+    one = canvas.rows(2, 3)
+    _, alone = both(one, 16, raw[2:3])
+    config = ProjectionConfig()
+    assert torch.equal(project(top, uniform, config)[2:3], project(alone, uniform[2:3], config))
+    torch.testing.assert_close(top.tokens().weights[2:3], alone.tokens().weights)
+    torch.testing.assert_close(top.others[2:3], alone.others)
+
+
+def test_self_conditioning_embeds_the_rest_as_it_lies_in_the_text():
+    canvas = sheet()
+    common = logits(width=1.0)[:, :1]
+    whole, top = both(canvas, 60, common + 0.05 * logits(seed=1))
+    table = torch.randn(V, 16, generator=torch.Generator().manual_seed(2)) + 3
+    exact = (whole.softmax(-1) @ table)[canvas.free]
+    close = top.tokens().embed(table)[canvas.free]
+    assert float(((close - exact).norm(dim=-1) / exact.norm(dim=-1)).max()) < 0.01
+    torch.testing.assert_close(
+        top.mean_of_others(table) * (1 - top.weights.sum(-1, keepdim=True)),
+        (whole.softmax(-1).flatten(0, 1)[top.free.places].scatter(-1, top.ids, 0.0)) @ table,
+        rtol=1e-3,
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("kind", ["spread", "ties", "infinite"])
+def test_the_largest_entries_are_those_of_topk(kind):
+    rows = torch.randn(9, 6001, generator=torch.Generator().manual_seed(0))
+    if kind == "ties":
+        rows = rows.round()
+    if kind == "infinite":
+        rows[:, 20:] = -math.inf
+    values, ids = largest(rows, 32)
+    assert torch.equal(values, rows.topk(32).values)
+    assert torch.equal(rows.gather(-1, ids), values)
+    assert all(len(set(row)) == 32 for row in ids.tolist())
