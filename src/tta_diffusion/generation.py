@@ -32,6 +32,7 @@ class GenerationConfig:
     strength_schedule: str = "constant"
     penalty: float = 0.0  # weight of the wrong classes' log p in a classifier's score
     importance: str = "embeddings"
+    support: int = 128  # tokens that guidance moves at each position, the likeliest; 0: the whole vocabulary
     top_p: float = 0.9
     top_k: int = 0
     temperature: float = 1.0
@@ -40,6 +41,7 @@ class GenerationConfig:
     step_rule: str = "ddpm"
     time_conditioning: str | None = None  # None: what the model was trained for
     max_length: int | None = None  # tokens on the sheet; None: what the model was trained for
+    min_length: int = 0  # the text does not end before so many tokens, prompt included; given ends win
     snap: bool = False
     early_exit: bool = True
     batch_size: int = 32
@@ -52,9 +54,9 @@ class GenerationConfig:
             if name not in known:
                 raise ValueError(f"Unknown setting '{name}'.{closest(name, known)}")
         changed = replace(self, **{name: fit(hints[name], value, name) for name, value in settings.items()})
-        for name in ("steps", "batch_size"):
-            if getattr(changed, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(changed, name)}")
+        for name, least in (("steps", 1), ("batch_size", 1), ("min_length", 0)):
+            if getattr(changed, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(changed, name)}")
         if isinstance(changed.grid, Tensor):
             changed = replace(changed, steps=len(changed.grid))
         return changed
@@ -71,6 +73,7 @@ def make_sampler(
         config.guidance_stop,
         config.strength_schedule,
         config.importance,
+        config.support,
     )
     if config.penalty:
         objectives = [

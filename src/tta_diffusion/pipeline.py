@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from tta_diffusion.assets import shipped_model
 from tta_diffusion.canvas import Canvas, SpecialTokens
 from tta_diffusion.control.parse import ControlLibrary, Controls, parse_controls
 from tta_diffusion.denoiser.model import SimplexDenoiser
@@ -60,17 +61,20 @@ class TTAPipeline:
 
     @classmethod
     def from_pretrained(
-        cls, directory: str | Path, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+        cls,
+        directory: str | Path | None = None,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype | None = None,
     ) -> TTAPipeline:
-        """A model directory (or the hub name of one): denoiser, tokenizer and `controls/`."""
-        path = _resolve(directory)
+        """A model directory (or the hub name of one): denoiser, tokenizer and `controls/`. None: the shipped model."""
+        path = shipped_model() if directory is None else _resolve(directory)
         denoiser = SimplexDenoiser.from_pretrained(path, device)
         if dtype is not None:
             denoiser = denoiser.to(dtype)
         try:
             tokenizer = AutoTokenizer.from_pretrained(path)
         except (OSError, ValueError) as error:
-            raise ValueError(f"no tokenizer in '{directory}': {str(error).splitlines()[0]}") from error
+            raise ValueError(f"no tokenizer in '{path}': {str(error).splitlines()[0]}") from error
         return cls(denoiser, tokenizer, path / CONTROLS)
 
     def save_pretrained(self, directory: str | Path) -> None:
@@ -147,31 +151,10 @@ class TTAPipeline:
         if num_samples < 1:
             raise ValueError(f"num_samples must be at least 1, got {num_samples}")
         sampler, config = self._sampler(control, settings)
-        canvas = self._canvas([""], config)
-        tokens = self.library.tokenise(text)
-        offset = int(canvas.pinned[0].sum())
-        times = [float(time)] * len(tokens) if isinstance(time, int | float) else [float(t) for t in time]
-        if len(times) != len(tokens):
-            raise ValueError(f"{len(times)} times for a text of {len(tokens)} tokens: give one for each token")
-        if not all(0 <= u <= 1 for u in times) or not any(times):
-            raise ValueError("the times of a rewriting must lie in [0, 1], and one at least above 0")
-        if offset + len(tokens) > canvas.ids.shape[1]:
-            room = canvas.ids.shape[1] - offset
-            raise ValueError(f"the text has {len(tokens)} tokens, the model writes at most {room}")
-        start_times = torch.full(canvas.ids.shape, max(times), dtype=torch.float64)
-        draft = canvas.ids.clone()
-        draft[0, offset:] = self.special.pad
-        for i, (token, u) in enumerate(zip(tokens, times, strict=True), start=offset):
-            draft[0, i], start_times[0, i] = token, u
-            if u == 0:
-                canvas = canvas.pin(0, i, [token])
-        if offset + len(tokens) < draft.shape[1]:
-            draft[0, offset + len(tokens)] = self.special.end
-        if sampler.guidance:
-            canvas = sampler.guidance.prepare(canvas)
+        canvas, start = self._draft(text, time, sampler, config)
         first = draw_seed(None) if seed is None else seed
         jobs = [(text, first + i) for i in range(num_samples)]
-        start = SimplexState(draft.repeat(num_samples, 1), start_times.repeat(num_samples, 1))
+        start = SimplexState(start.ids.repeat(num_samples, 1), start.times.repeat(num_samples, 1))
         callback = self._callback(callback_on_step_end, None)
         return self._run(sampler, canvas.repeat(num_samples), jobs, config, callback, return_trace, start)
 
@@ -181,6 +164,12 @@ class TTAPipeline:
         canvas = self._canvas(list(prompts), config)
         if sampler.guidance:
             sampler.guidance.prepare(canvas)
+
+    def check_rewrite(
+        self, text: str, time: float | Sequence[float], control: Controls = None, **settings: Any
+    ) -> None:
+        """The same for a rewriting."""
+        self._draft(text, time, *self._sampler(control, settings))
 
     def _sampler(self, control: Controls, settings: dict[str, Any]) -> tuple[Sampler, GenerationConfig]:
         config = self.defaults.override(settings)
@@ -203,8 +192,36 @@ class TTAPipeline:
                     f"the prompt has {len(tokens) - len(lead)} tokens, but the model writes at most "
                     f"{length - len(lead)} tokens, prompt included: shorten it"
                 )
-            canvas = canvas.pin(row, 0, tokens)
+            canvas = canvas.pin(row, 0, tokens).forbid_end(row, config.min_length + len(lead))
         return canvas
+
+    def _draft(
+        self, text: str, time: float | Sequence[float], sampler: Sampler, config: GenerationConfig
+    ) -> tuple[Canvas, SimplexState]:
+        """A text at given times as the state to go on from, and the sheet with what may not change."""
+        canvas = self._canvas([""], replace(config, min_length=0))  # the given text says how long
+        tokens = self.library.tokenise(text)
+        offset = int(canvas.pinned[0].sum())
+        times = [float(time)] * len(tokens) if isinstance(time, int | float) else [float(t) for t in time]
+        if len(times) != len(tokens):
+            raise ValueError(f"{len(times)} times for a text of {len(tokens)} tokens: give one for each token")
+        if not all(0 <= u <= 1 for u in times) or not any(times):
+            raise ValueError("the times of a rewriting must lie in [0, 1], and one at least above 0")
+        if offset + len(tokens) > canvas.ids.shape[1]:
+            room = canvas.ids.shape[1] - offset
+            raise ValueError(f"the text has {len(tokens)} tokens, the model writes at most {room}")
+        start_times = torch.full(canvas.ids.shape, max(times), dtype=torch.float64)
+        draft = canvas.ids.clone()
+        draft[0, offset:] = self.special.pad
+        for i, (token, u) in enumerate(zip(tokens, times, strict=True), start=offset):
+            draft[0, i], start_times[0, i] = token, u
+            if u == 0:
+                canvas = canvas.pin(0, i, [token])
+        if offset + len(tokens) < draft.shape[1]:
+            draft[0, offset + len(tokens)] = self.special.end
+        if sampler.guidance:
+            canvas = sampler.guidance.prepare(canvas)
+        return canvas, SimplexState(draft, start_times)
 
     def _callback(
         self, user: Callable[[TTAPipeline, int, float, StepInfo], None] | None, stream: DraftStream | None

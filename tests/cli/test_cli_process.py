@@ -33,7 +33,9 @@ def test_help_answers_at_once(arguments: list[str]) -> None:
 
 
 def test_the_command_line_does_not_import_torch() -> None:
-    modules = "main, env, errors, generate, lazy, listing, model, names, output, prompts, request, run"
+    modules = (
+        "demo, env, errors, generate, lazy, listing, main, model, names, output, prompts, request, rewrite, run, ship"
+    )
     code = f"import sys; from tta_diffusion.cli import {modules}; print({{'torch', 'transformers'}} & {{*sys.modules}})"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
 

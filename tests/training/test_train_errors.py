@@ -183,3 +183,10 @@ def test_training_needs_no_optional_package(corpus: Path, tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str(tmp_path / "out" / "model")
     assert (tmp_path / "out" / "model" / "model.safetensors").is_file()
+
+
+def test_sampling_defaults_of_a_model_are_checked_before_training(tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path / "corpus", sentences(8))
+    config = make_config(corpus, tmp_path / "out", model={"sampling": {"min_lenght": 4}})
+    with pytest.raises(ValueError, match=r"Unknown setting 'min_lenght'.*min_length"):
+        train(config)

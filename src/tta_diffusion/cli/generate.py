@@ -135,6 +135,10 @@ def generate(
             example="logits",
         ),
     ] = None,
+    support: Annotated[
+        int | None,
+        option("Tokens that a classifier moves at each position, the likeliest; 0 is all.", "--support", example="0"),
+    ] = None,
     steps: Annotated[
         int | None, option("Denoising steps; more is slower and cleaner.", "--steps", example="200")
     ] = None,
@@ -156,6 +160,10 @@ def generate(
             example="32",
             min=1,
         ),
+    ] = None,
+    min_length: Annotated[
+        int | None,
+        option("Tokens before the text may end, prompt included.", "--min-length", example="40", min=0),
     ] = None,
     grid: Annotated[
         str | None,

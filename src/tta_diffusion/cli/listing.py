@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from tta_diffusion.cli import names
+from tta_diffusion.cli.model import SHIPPED, find_model
 
 SECTIONS = {
     "Allocation policies (--allocation)": names.POLICIES,
@@ -29,14 +30,29 @@ app = typer.Typer()
 def show(
     model: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Also list the classifiers in this model directory, with their labels."),
+        typer.Option(
+            metavar="DIR",
+            help="List the classifiers of this model, with their labels (default: TTA_MODEL, else the model in the "
+            "package).",
+        ),
     ] = None,
 ) -> None:
     """List allocation policies, controls, grids and engines, one line each."""
     sections = dict(SECTIONS)
-    if model is not None:
-        sections["Controls of the model (--control)"] = classifiers(model)
+    shown = model or default_model()
+    if shown is not None:
+        whose = "the model in the package" if shown == SHIPPED else f"the model {shown}"
+        sections[f"Controls of {whose} (--control)"] = classifiers(shown)
     typer.echo("\n\n".join(_section(title, rows) for title, rows in sections.items()))
+
+
+def default_model() -> Path | None:
+    """The directory that commands use when none is named, if there is one here."""
+    try:
+        found = Path(find_model(None))
+    except ValueError:
+        return None
+    return found if found.is_dir() else None
 
 
 def classifiers(model: Path) -> dict[str, str]:

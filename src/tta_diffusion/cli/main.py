@@ -17,14 +17,20 @@ class Commands(LazyGroup):
 
     table = {  # noqa: RUF012
         "generate": Entry("tta_diffusion.cli.generate", "app", "Write texts that continue prompts, under controls."),
+        "rewrite": Entry("tta_diffusion.cli.rewrite", "app", "Rewrite texts under controls, keeping what you choose."),
+        "demo": Entry("tta_diffusion.cli.demo", "app", "See controlled writing at work: a table and a page."),
         "list": Entry("tta_diffusion.cli.listing", "app", "List allocation policies, controls, grids and engines."),
         "data": Entry("tta_diffusion.cli.data", "app", "Prepare training data, and look at it."),
         "train": Entry("tta_diffusion.cli.train", "app", "Train a denoiser on a prepared corpus."),
         "train-classifier": Entry(
             "tta_diffusion.cli.train_classifier", "app", "Train classifiers for guidance and evaluation."
         ),
+        "model": Entry("tta_diffusion.cli.ship", "app", "Pack a trained model into 8 bits, and measure the cost."),
         "bench": Entry("tta_diffusion.cli.bench", "app", "Benchmark methods on the paper's tasks."),
         "trace": Entry("tta_diffusion.cli.trace", "app", "Look at how texts came to be, step by step."),
+        "analyze": Entry(
+            "tta_diffusion.cli.analyze", "app", "Run the paper's experiment on trajectories, and draw it."
+        ),
         "env": Entry("tta_diffusion.cli.env", "app", "Show versions, the device and the default model."),
     }
 

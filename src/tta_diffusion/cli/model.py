@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import tta_diffusion
+from tta_diffusion import assets
 from tta_diffusion.registry import closest
 
 if TYPE_CHECKING:
     from tta_diffusion.pipeline import TTAPipeline
 
 VARIABLE = "TTA_MODEL"
-SHIPPED = Path(tta_diffusion.__file__).parent / "assets" / "model"
+SHIPPED = assets.MODEL
 DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -22,7 +21,7 @@ def find_model(given: str | None) -> str:
     model = given or os.environ.get(VARIABLE)
     if model:
         return model
-    if not SHIPPED.is_dir():
+    if not (SHIPPED / "denoiser.json").is_file():
         raise ValueError(f"this installation brings no model: pass --model DIR, or set {VARIABLE}")
     return str(SHIPPED)
 

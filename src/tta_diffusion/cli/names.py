@@ -33,6 +33,7 @@ GRIDS = {
 }
 ENGINES = {
     "sparse": "noise on the few tokens that matter: less memory",
+    "tail": "the largest noise token by token, the rest as one Gaussian: fastest",
     "dense": "noise on the whole vocabulary",
 }
 STEP_RULES = {
@@ -74,6 +75,7 @@ SETTINGS = {
     "strength_schedule": Setting(str, "constant"),
     "penalty": Setting(float, 0.0),
     "importance": Setting(str, "embeddings"),
+    "support": Setting(int, 128),
     "top_p": Setting(float, 0.9),
     "top_k": Setting(int, 0),
     "temperature": Setting(float, 1.0),
@@ -82,6 +84,7 @@ SETTINGS = {
     "step_rule": Setting(str, "ddpm"),
     "time_conditioning": Setting(str, None),
     "max_length": Setting(int, None),
+    "min_length": Setting(int, 0),
     "snap": Setting(bool, False),
     "early_exit": Setting(bool, True),
     "batch_size": Setting(int, 32),

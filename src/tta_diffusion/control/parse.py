@@ -42,12 +42,13 @@ class ControlLibrary:
         """A classifier with one of its labels as the target, loaded once."""
         if (name, label) not in self._loaded:
             path: str | Path | None = self.bundled.get(name)
+            beside = path is not None
             if path is None and (Path(name).is_dir() or "/" in name):
                 path = name
             if path is None:
                 known = [*self.bundled, *HARD_CONTROLS]
                 raise ValueError(f"Unknown control '{name}'.{closest(name, known)}")
-            self._loaded[name, label] = load_classifier(path, label, name, self.tokenizer)
+            self._loaded[name, label] = load_classifier(path, label, name, self.tokenizer, beside)
         return self._loaded[name, label]
 
 

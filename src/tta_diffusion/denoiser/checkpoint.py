@@ -1,4 +1,5 @@
-"""Saving and loading denoisers: `denoiser.json` and `model.safetensors`, nothing that can run code.
+"""Saving and loading denoisers: `denoiser.json` and `model.safetensors` (or its 8-bit form, see `quantised`), nothing
+that can run code.
 
 The config is not called `config.json`, because transformers would take the directory for a model of its own.
 """
@@ -12,12 +13,32 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_model
-from torch import nn
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from transformers import PretrainedConfig
 
+from tta_diffusion.denoiser import quantised
 from tta_diffusion.denoiser.config import DenoiserConfig
 
 CONFIG, WEIGHTS = "denoiser.json", "model.safetensors"
+
+
+class Unfilled(TorchFunctionMode):
+    """`with Unfilled():` modules get zeros for random weights, which would take longer to draw than real ones to load.
+
+    Buffers, biases and norms are made as ever, and the global random state is left alone. Zeros, not what was in
+    memory: truncated normals are drawn again until all lie within their bounds.
+    """
+
+    # By name: transformers puts initialisers of its own in the place of torch's.
+    _DRAWS = ("normal_", "uniform_", "kaiming_uniform_")
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__name__", "") not in self._DRAWS:
+            return func(*args, **kwargs)
+        with torch.no_grad():
+            return (args[0] if args else kwargs["tensor"]).zero_()
 
 
 def plain_config(config: PretrainedConfig) -> dict[str, Any]:
@@ -58,17 +79,23 @@ def load_config(directory: str | Path) -> DenoiserConfig:
 
 def load_weights(model: nn.Module, directory: str | Path) -> None:
     """Fills `model` from the directory; a missing, truncated or foreign file is one clear sentence."""
+    load_state(model, read_weights(directory), str(directory))
+
+
+def read_weights(directory: str | Path) -> dict[str, Tensor]:
+    """The weights of a model directory, whichever way they are stored."""
     path = Path(directory) / WEIGHTS
+    if not path.is_file() and quantised.shards(directory):
+        return quantised.read(directory)
     if not path.is_file():
         raise ValueError(f"no weights at '{directory}': {WEIGHTS} is missing")
     try:
-        state = load_file(str(path))
+        return load_file(str(path))
     except SafetensorError as error:
         raise ValueError(f"'{path}' cannot be read ({error}): the file is truncated or damaged") from error
-    load_state(model, state, str(path))
 
 
-def load_state(model: nn.Module, state: dict[str, torch.Tensor], source: str) -> None:
+def load_state(model: nn.Module, state: dict[str, Tensor], source: str) -> None:
     """`load_state_dict` that knows tied weights and reports what does not fit in one sentence."""
     try:
         missing, unexpected = model.load_state_dict(state, strict=False)

@@ -29,6 +29,7 @@ class ModelSettings:
     self_conditioning: str = "mean"
     time_conditioning: str = "token"
     tied_input: bool = True
+    sampling: dict[str, Any] = field(default_factory=dict)  # what a call uses where it gives nothing else
     shift: bool | None = None  # predict each token one position before it; None: as a causal start was trained
 
 

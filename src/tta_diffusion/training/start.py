@@ -8,6 +8,7 @@ from tta_diffusion.data.store import TokenStore
 from tta_diffusion.denoiser.checkpoint import CONFIG
 from tta_diffusion.denoiser.config import DenoiserConfig
 from tta_diffusion.denoiser.model import SimplexDenoiser
+from tta_diffusion.generation import GenerationConfig
 from tta_diffusion.training.config import TrainConfig
 
 
@@ -43,6 +44,9 @@ def build_denoiser(config: TrainConfig, store: TokenStore) -> SimplexDenoiser:
         )
     if length > denoiser.backbone.max_length:
         raise ValueError(f"sequences of {length} tokens are beyond the backbone's {denoiser.backbone.max_length}")
+    if model.sampling:
+        GenerationConfig().override(model.sampling)  # a wrong name is an error now, not when the model is used
+        denoiser.with_config(sampling=model.sampling)
     return denoiser.with_config(trained_steps=trained_steps).train()
 
 

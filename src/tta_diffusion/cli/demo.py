@@ -1,0 +1,60 @@
+"""`tta demo`: a tour of the model, as a table in the terminal and a page for the browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tta_diffusion.cli.model import find_model, load_model
+
+app = typer.Typer()
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The page to write.")] = Path("demo.html"),
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", "-m", metavar="DIR", help="Model directory (default: TTA_MODEL, else the model in the package)."
+        ),
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Denoising steps of each text.")] = 50,
+    seed: Annotated[int, typer.Option(help="The same seed writes the same texts.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+) -> None:
+    """Write a few texts under control, with constant and adaptive allocation side by side.
+
+    Prints them in a table, and writes a page on which each can be watched coming to be, step by step. It is one file
+    that needs no network: open it in any browser.
+
+    tta demo --out demo.html
+    """
+    import time
+
+    from rich.console import Console
+
+    from tta_diffusion.cli.output import check_writable
+    from tta_diffusion.cli.run import loading
+
+    began = time.monotonic()
+    check_writable(out)
+    found = find_model(model)
+    with loading(found):
+        pipeline = load_model(found, device, None)
+
+    from tta_diffusion.demo.cases import CASES, usable
+    from tta_diffusion.demo.page import page
+    from tta_diffusion.demo.progress import Progress
+    from tta_diffusion.demo.run import write
+    from tta_diffusion.demo.table import table
+
+    cases = usable(CASES, pipeline.library)
+    with Progress(2 * len(cases), steps) as progress:
+        pairs = list(write(pipeline, cases, steps, seed, progress))
+    console = Console(highlight=False)
+    console.print(table(pairs, console.width))
+    out.write_text(page(pairs, f"{steps} steps, seed {seed}"), encoding="utf-8")
+    typer.echo(f"{time.monotonic() - began:.0f} s. Watch the texts come to be: open {out.resolve().as_uri()}")

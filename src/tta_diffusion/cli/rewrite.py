@@ -1,0 +1,168 @@
+"""`tta rewrite`: go on from a text that is there, under controls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tta_diffusion.cli import names
+from tta_diffusion.cli.model import DTYPES, find_model, load_model
+from tta_diffusion.cli.prompts import read_prompts
+
+if TYPE_CHECKING:
+    from tta_diffusion.cli.request import Request
+    from tta_diffusion.pipeline import TTAPipeline
+
+EPILOG = """\b
+How far to go (--time): the text is noised to this time and written again from there. Roughly:
+  0.25  next to nothing changes
+  0.3   words change where the control asks for it
+  0.4   half of the words change
+  0.5   little of the text is left; 1 starts from nothing
+
+\b
+Examples:
+  tta rewrite "The food was terrible." --control sentiment=positive
+  tta rewrite "The food was terrible." --control sentiment=positive --keep "The food" --time 0.4 -n 4
+  cat reviews.txt | tta rewrite --control sentiment=negative --json
+  tta rewrite "The food was terrible." --set top_p=0.95 --set iterations=5"""
+
+app = typer.Typer()
+
+
+@app.command(epilog=EPILOG)
+def rewrite(
+    texts: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TEXT", help="Texts to rewrite; - or nothing reads standard input, one text a line."),
+    ] = None,
+    control: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE", help="What is asked of the text, repeatable: sentiment=positive, length=12, ..."
+        ),
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="WORDS", help="Words of the text that must stay as and where they are; repeatable."),
+    ] = None,
+    time: Annotated[
+        float, typer.Option(help="How much may change: above 0 (almost nothing) up to 1 (everything).")
+    ] = 0.3,
+    num_samples: Annotated[int, typer.Option("--num-samples", "-n", help="Versions of each text.")] = 1,
+    seed: Annotated[int | None, typer.Option(help="The same seed writes the same texts.", show_default="drawn")] = None,
+    allocation: Annotated[
+        str | None,
+        typer.Option(metavar="POLICY", help="How much each token may change in a step, like adaptive:0.6 or constant."),
+    ] = None,
+    strength: Annotated[float | None, typer.Option(help="How hard a classifier pushes.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Denoising steps; more is slower and cleaner.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help=f"Any other setting: {', '.join(names.SETTINGS)}."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", "-m", metavar="DIR", show_default="TTA_MODEL, else the model in the package"),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a line; 'prompt' is the text that was given.")
+    ] = False,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write every step of every text to a file.")
+    ] = None,
+    live: Annotated[bool, typer.Option("--live/--no-live", help="On a terminal, show the drafts settle.")] = True,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    dtype: Annotated[str | None, typer.Option(help=f"{', '.join(DTYPES)}.", show_default="float32")] = None,
+) -> None:
+    """Rewrite texts under controls, keeping what you choose.
+
+    A text is noised part of the way and denoised again while the classifiers push: it changes where it must. A pipe
+    gets one text a line and nothing else, as with tta generate.
+    """
+    from tta_diffusion.cli.output import check_writable
+    from tta_diffusion.cli.request import Request
+    from tta_diffusion.cli.run import loading
+    from tta_diffusion.configuration import override
+
+    if not 0 < time <= 1:
+        raise ValueError(f"--time must be above 0 and at most 1, got {time:g}")
+    if num_samples < 1:
+        raise ValueError(f"num_samples must be at least 1, got {num_samples}")
+    flags = {"allocation": allocation, "strength": strength, "steps": steps}
+    chosen = override({name: value for name, value in flags.items() if value is not None}, settings or ())
+    request = Request(control or [], num_samples, seed, model, chosen)
+    if trace:
+        check_writable(trace)
+    given = read_prompts(texts or [], None, [])
+    found = find_model(request.model)
+    with loading(found):
+        pipeline = load_model(found, device, dtype)
+    _run(pipeline, given, [_times(pipeline, text, time, keep or []) for text in given], request, as_json, live, trace)
+
+
+def _run(
+    pipeline: TTAPipeline,
+    texts: list[str],
+    times: list[list[float]],
+    request: Request,
+    as_json: bool,
+    live: bool,
+    trace: Path | None,
+) -> None:
+    import secrets
+    import sys
+
+    from tta_diffusion.cli.output import Writer
+    from tta_diffusion.cli.run import choose_view, save
+
+    for text, one in zip(texts, times, strict=True):  # the last text must not fail after the first is written
+        pipeline.check_rewrite(text, one, list(request.control), **request.settings)
+    total, terminal = len(texts) * request.num_samples, sys.stdout.isatty()
+    batch_size = pipeline.defaults.override(request.settings).batch_size
+    view = choose_view(total, batch_size, live and terminal and not as_json)
+    writer = Writer(total, request.control, as_json, terminal)
+    seed = secrets.randbits(31) if request.seed is None else request.seed
+    traces: list[Any] = []
+    try:
+        for text, one in zip(texts, times, strict=True):
+            output = pipeline.rewrite(
+                text,
+                one,
+                control=list(request.control),
+                num_samples=request.num_samples,
+                seed=seed,
+                return_trace=trace is not None,
+                callback_on_step_end=view.step,
+                **request.settings,
+            )
+            traces += output.traces or []
+            view.hide()
+            writer.write(output)
+    finally:
+        view.hide()
+        if trace is not None and traces:
+            save(traces, trace)
+
+
+def _times(pipeline: TTAPipeline, text: str, time: float, keep: list[str]) -> list[float]:
+    """`time` for every token, 0 for those that stand in words to keep."""
+    if not keep:
+        return [time] * len(pipeline.library.tokenise(text))
+    if not pipeline.tokenizer.is_fast:
+        raise ValueError("--keep needs a tokenizer with offsets, which this model's is not: leave --keep out")
+    kept: list[tuple[int, int]] = []
+    for words in keep:
+        at = text.find(words)
+        if not words.strip() or at < 0:
+            raise ValueError(f"--keep '{words}': these words do not stand in the text '{text}'")
+        while at >= 0:
+            kept.append((at, at + len(words)))
+            at = text.find(words, at + len(words))
+    spans = pipeline.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    times = [0.0 if any(a < end and b > start for start, end in kept) else time for a, b in spans]
+    if not any(times):
+        raise ValueError("--keep covers the whole text: leave something to rewrite")
+    return times

@@ -1,0 +1,139 @@
+"""`tta demo` on a tiny model: the table, the page, the progress."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tta_diffusion.analysis.text import step_text
+from tta_diffusion.cli import main as cli
+from tta_diffusion.demo.cases import CASES, Case, usable
+from tta_diffusion.demo.frames import CHANGED, GIVEN, KEY, frames
+from tta_diffusion.demo.page import page
+from tta_diffusion.demo.progress import Progress
+from tta_diffusion.demo.run import Pair, write
+from tta_diffusion.demo.table import table
+from tta_diffusion.pipeline import TTAPipeline
+
+SMALL = [
+    Case("Good", "the pizza", ("sentiment=positive",)),
+    Case("Long", "the lake", ("length=9", "keywords=book", "sentiment=negative")),
+]
+STEPS = 4
+
+
+@pytest.fixture(scope="module")
+def pairs(pipeline: TTAPipeline) -> list[Pair]:
+    with Progress(4, STEPS) as progress:
+        return list(write(pipeline, SMALL, STEPS, 3, progress))
+
+
+def content(html: str) -> dict:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
+    assert found
+    return json.loads(found[1])
+
+
+def test_both_policies_start_from_the_same_noise(pairs: list[Pair], pipeline: TTAPipeline) -> None:
+    for pair in pairs:
+        constant, adaptive = pair.samples
+        assert (constant.allocation, adaptive.allocation) == ("constant", "adaptive:0.6")
+        assert constant.trace.seed == adaptive.trace.seed == 3
+        # The first prediction comes before any allocation.
+        assert (constant.trace.ids_before[0] == adaptive.trace.ids_before[0]).all()
+        again = pipeline(pair.case.prompt, list(pair.case.control), steps=STEPS, seed=3, allocation="constant")
+        assert again.texts == [constant.text]
+
+
+def test_frames_spell_the_draft_of_every_step(pairs: list[Pair]) -> None:
+    for pair in pairs:
+        for sample in pair.samples:
+            made = frames(sample)
+            assert len(made["steps"]) == len(made["u"]) == len(sample.trace.u)
+            for step, (tokens, levels, marks) in enumerate(made["steps"]):
+                assert "".join(made["words"][i] for i in tokens).strip() == step_text(sample.trace, step)
+                assert len(tokens) == len(levels) == len(marks)
+                assert all("a" <= level <= "u" for level in levels)
+            flags = [int(mark) for _, _, marks in made["steps"] for mark in marks]
+            assert all(any(flag & kind for flag in flags) for kind in (GIVEN, KEY, CHANGED))
+            assert not any(flag & GIVEN and flag & (KEY | CHANGED) for flag in flags)
+            (curve,) = made["curves"]
+            assert len(curve["before"]) == len(curve["after"]) == len(made["u"])
+
+
+def test_the_page_is_one_file_without_network(pairs: list[Pair]) -> None:
+    html = page(pairs, "4 steps")
+    HTMLParser().feed(html)
+    assert not re.search(r"(src|href)\s*=|url\(|@import|https?://(?!www\.w3\.org/2000/svg)", html)
+    data = content(html)
+    assert [len(case) for case in data["cases"]] == [2, 2]
+    assert data["cases"][0][0]["text"] == pairs[0].samples[0].text
+    assert "prefers-reduced-motion" in html
+    assert "prefers-color-scheme: dark" in html
+
+
+def test_a_text_cannot_break_out_of_the_page(pairs: list[Pair], monkeypatch: pytest.MonkeyPatch) -> None:
+    trace, evil = pairs[0].samples[0].trace, "</script><b onclick=x>&"
+    monkeypatch.setattr(trace, "text", evil)
+    monkeypatch.setattr(trace, "tokens", dict.fromkeys(trace.tokens, evil))
+    html = page(pairs, evil)
+    assert evil not in html
+    assert content(html)["cases"][0][0]["text"] == evil
+
+
+@pytest.mark.parametrize("width", [34, 60, 80, 140])
+def test_the_table_fits_any_terminal(pairs: list[Pair], width: int) -> None:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(table(pairs, width))
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert max(map(len, lines)) <= width
+    shown = " ".join(lines)
+    for word in ("Good", "constant", "adaptive:0.6", "sentiment=positive", "pizza"):
+        assert word in shown
+    assert "\x1b" not in shown, "no colours where there is no terminal"
+
+
+def test_the_command(
+    model_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TTA_MODEL", str(model_directory))
+    out = tmp_path / "demo.html"
+    assert cli.main(["demo", "--steps", "2", "--out", str(out)]) == 0
+    text, err = capsys.readouterr()
+    # The tiny model has a classifier of sentiment alone: four of the six cases.
+    assert "Positive" in text
+    assert "A topic" not in text
+    assert text.splitlines()[-1].endswith(out.as_uri())
+    assert len(err.splitlines()) == 8
+    assert "8/8 With keywords, adaptive:0.6; about 0 s left" in err
+    assert len(content(out.read_text())["cases"]) == 4
+
+
+def test_progress_on_a_terminal_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", "xterm-256color")
+    with Progress(2, 4) as progress:
+        progress.step()
+        progress.text("one", 3)
+    assert "1/2 texts" in sys.stderr.getvalue()  # type: ignore[attr-defined]
+
+
+def test_wrong_input_is_one_sentence(
+    model_directory: Path, pipeline: TTAPipeline, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["demo", "--out", str(tmp_path / "no" / "demo.html"), "-m", str(model_directory)]) == 2
+    assert "does not exist" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="no classifier that the demo can use"):
+        usable((Case("A topic", "the", ("topic=sports",)),), pipeline.library)
+    assert usable(CASES, pipeline.library)
