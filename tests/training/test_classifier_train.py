@@ -147,6 +147,23 @@ def test_guidance_climbs_its_gradient(
     assert float(after.max()) > 0.8 > float(before.max())
 
 
+def sureness(directory: Path, text: str) -> float:
+    """The largest probability that a saved classifier gives to a text."""
+    model = AutoModelForSequenceClassification.from_pretrained(directory)
+    ids = AutoTokenizer.from_pretrained(directory)(f"<s> {text} </s>", add_special_tokens=False, return_tensors="pt")
+    return float(model(input_ids=ids["input_ids"]).logits.detach().softmax(-1).max())
+
+
+def test_nonsense_is_found_undecided_and_sense_is_not(data: Path, trained: Path, tmp_path: Path) -> None:
+    """Otherwise guidance would write the one word that the classifier happens to like over and over."""
+    train(recipe(str(data / "sentiment"), tmp_path / "out", soft={"nonsense": 1.0}, optim={"steps": 300}))
+    empty = [f"{word} " * 12 for word in ("the", "very", "place", "but", "a")]
+    before, after = ([sureness(directory, text) for text in empty] for directory in (trained, tmp_path / "out"))
+    assert max(before) > 0.9
+    assert max(after) < 0.7
+    assert sureness(tmp_path / "out", "the place was great .") > 0.75
+
+
 def test_runs_repeat_exactly(data: Path, tmp_path: Path) -> None:
     for name in ("first", "again"):
         train(recipe(str(data / "sentiment"), tmp_path / name, optim={"steps": 20}))

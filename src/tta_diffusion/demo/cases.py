@@ -24,7 +24,7 @@ class Case:
 CASES = (
     Case("Positive", "The pizza", ("sentiment=positive",)),
     Case("Negative", "The pizza", ("sentiment=negative",)),
-    Case("A topic", "The issue focused on", ("topic=sports",)),
+    Case("A topic", "The issue focused on", ("topic=business",)),
     Case("Detoxified", "The idiot who wrote this", ("toxicity=non-toxic",)),
     Case("Exactly 12 tokens", "The lake", ("length=12", "sentiment=positive")),
     Case("With keywords", "We", ("keywords=waiter,dessert", "sentiment=positive")),

@@ -24,6 +24,7 @@ class SoftSettings:
     noisy: float = 0.2  # noisy simplex
     mixture: float = 0.3  # the true token mixed with others
     replaced: float = 0.1  # some tokens replaced
+    nonsense: float = 0.0  # rows of words without sense, as a share of the batch beside it, to be found undecided
     times: tuple[float, float] = (0.0, 0.7)  # of the noisy simplex; later ones leave nothing of the text
     schedule: str = "cosine"
     scale: float = 5.0  # K of the simplex
@@ -88,6 +89,8 @@ class ClassifierConfig:
         shares = {"noisy": soft.noisy, "mixture": soft.mixture, "replaced": soft.replaced}
         if min(shares.values()) < 0 or sum(shares.values()) > 1:
             raise ValueError(f"soft.noisy, soft.mixture and soft.replaced are shares of one whole, got {shares}")
+        if not 0 <= soft.nonsense <= 1:
+            raise ValueError(f"soft.nonsense must lie between 0 and 1, got {soft.nonsense}")
         if not 0 <= soft.times[0] <= soft.times[1] <= 1:
             raise ValueError(f"soft.times needs two rising times between 0 and 1, got {list(soft.times)}")
         if self.optim.steps < 1 or self.optim.batch < 1:

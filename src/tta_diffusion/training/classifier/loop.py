@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from tta_diffusion.training.batches import micro_seed
-from tta_diffusion.training.classifier.batches import TrainingBatches, task_order
+from tta_diffusion.training.classifier.batches import Batch, TrainingBatches, task_order
 from tta_diffusion.training.classifier.config import ClassifierConfig
 from tta_diffusion.training.classifier.evaluate import Validation
 from tta_diffusion.training.classifier.model import build_classifiers, table_of
@@ -91,8 +91,9 @@ class ClassifierRun:
         with torch.autocast("cuda", torch.bfloat16) if half else contextlib.nullcontext():
             embeds = self.softener(batch.ids, table, store.meta["robust"], micro_seed(run.seed, step, 1))
             logits = self.runners[task](inputs_embeds=embeds, attention_mask=batch.mask).logits
+            aside = self._undecided(task, batch, micro_seed(run.seed, step, 2))
         loss = F.cross_entropy(logits.float(), batch.labels, label_smoothing=optim.label_smoothing)
-        loss.backward()
+        (loss + self.config.soft.nonsense * aside).backward()
         torch.nn.utils.clip_grad_norm_(self.parameters, optim.clip)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -102,6 +103,15 @@ class ClassifierRun:
             with torch.no_grad():
                 torch._foreach_lerp_(self.average, [p.detach() for p in self.parameters], 1 - keep)
         return loss.detach()
+
+    def _undecided(self, task: str, batch: Batch, seed: int) -> Tensor:
+        """Cross-entropy of the even distribution over the labels, on texts without sense."""
+        count = round(len(batch.ids) * self.config.soft.nonsense)
+        if not count:
+            return torch.zeros((), device=self.device)
+        embeds = self.softener.nonsense(batch.ids[:count], table_of(self.classifiers[task]), seed)
+        logits = self.runners[task](inputs_embeds=embeds, attention_mask=batch.mask[:count]).logits
+        return -logits.float().log_softmax(-1).mean()
 
     def _evaluate(self, directory: Path, step: int) -> None:
         """Measures the averaged weights and remembers them if they are the best so far."""

@@ -11,6 +11,9 @@ replaced  up to half of the tokens exchanged for others, p one-hot: wrong guesse
 
 Random tokens follow the word frequencies of the data. The start token is always clean; so is, for a share of the
 sequences, a beginning of random length, as a prompt is.
+
+`nonsense` makes texts of random tokens alone, to be found undecided: a classifier that has seen none of them takes
+"the the the" for sports, and guidance finds that out.
 """
 
 from __future__ import annotations
@@ -59,6 +62,19 @@ class Softener:
             parts.append(self._keep(mixed, self._mixture(mixed, generator).embed(table), table, generator))
         others = torch.cat([self._replace(replaced, generator) if robust and len(replaced) else replaced, clean])
         return torch.cat([part.to(table.dtype) for part in (*parts, F.embedding(others, table))])
+
+    def nonsense(self, ids: Tensor, table: Tensor, seed: int) -> Tensor:
+        """Texts like ids (B, L) that say nothing: words from a pool of 1 to 8 or from all, every other text soft."""
+        generator = torch.Generator(self.device).manual_seed(seed)
+        size = (1 + 8 * self._rand(len(ids), 1, generator=generator)).floor()
+        pool = self._random_tokens(len(ids), 8, generator=generator)
+        few = pool.gather(1, (self._rand(*ids.shape, generator=generator) * size).long().clamp(max=7))
+        many = self._random_tokens(*ids.shape, generator=generator)
+        words = torch.where(self._rand(len(ids), 1, generator=generator) < 0.5, few, many)
+        words[:, 0] = ids[:, 0]
+        embeds = F.embedding(words, table)
+        embeds[::2] = self._mixture(words[::2], generator).embed(table).to(embeds.dtype)
+        return embeds
 
     def at(self, ids: Tensor, table: Tensor, u: float, seed: int) -> Tensor:
         """All sequences as noisy simplexes at time u, only the start token clean."""
