@@ -1,0 +1,44 @@
+"""The model inside the package: complete, small enough, and it writes."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tta_diffusion import TTAPipeline
+from tta_diffusion.assets import MODEL
+
+FILES = [path for path in MODEL.rglob("*") if path.is_file()]
+
+
+@pytest.fixture(scope="module")
+def shipped() -> TTAPipeline:
+    return TTAPipeline.from_pretrained()
+
+
+def test_it_fits_its_limits() -> None:
+    assert sum(path.stat().st_size for path in FILES) <= 100e6
+    assert max(path.stat().st_size for path in FILES) <= 50e6
+    assert {path.suffix for path in FILES} <= {".safetensors", ".json", ".md"}
+
+
+def test_it_loads_within_three_seconds(shipped: TTAPipeline) -> None:
+    begun = time.process_time()
+    TTAPipeline.from_pretrained()
+    assert time.process_time() - begun < 3
+
+
+def test_it_brings_its_classifiers_and_settings(shipped: TTAPipeline) -> None:
+    assert list(shipped.library.bundled) == ["acceptability", "sentiment", "topic", "toxicity"]
+    assert shipped.defaults.min_length > 0
+
+
+def test_guidance_moves_its_texts(shipped: TTAPipeline) -> None:
+    """With the same noise, few steps and a short sheet: the sentiment classifier's word for both labels."""
+    settings = {"steps": 12, "max_length": 24, "min_length": 16, "seed": 0, "num_samples": 2, "return_trace": True}
+    for label in ("negative", "positive"):
+        output = shipped("The food", control=f"sentiment={label}", **settings)
+        assert all(text.startswith("The food") for text in output.texts)
+        final = [float(trace.probability["sentiment"]["after"][-1]) for trace in output.traces]
+        assert min(final) > 0.8
