@@ -11,36 +11,20 @@ import numpy as np
 import pytest
 from small_trace import make_trace
 
+from realistic_trace import realistic
 from tta_diffusion.analysis.pack import INDEX, append_pack, load_any, load_pack, read_index
 from tta_diffusion.trace import Trace, save_traces
 
 
-def long_trace(steps: int, length: int, seed: int = 0, vocab_size: int = 50_265) -> Trace:
-    """Tokens change often at first and seldom later; importance and confidence drift."""
-    rng = np.random.default_rng(seed)
-    u = np.arange(steps, 0, -1) / steps
-    ids = np.zeros((steps, length), dtype=np.int64)
-    ids[0] = rng.integers(0, vocab_size, length)
-    for step in range(1, steps):
-        change = rng.random(length) < 0.5 * u[step] ** 6
-        ids[step] = np.where(change, rng.integers(0, vocab_size, length), ids[step - 1])
-    before = np.where(rng.random(ids.shape) < 0.01, rng.integers(0, vocab_size, ids.shape), ids)
-    drift = np.abs(np.cumsum(rng.normal(0, 0.004, ids.shape), axis=0) + rng.random(length))
-    importance = drift / drift.max(-1, keepdims=True)
-    return Trace(
-        u=u,
-        ids=ids,
-        ids_before=before,
-        times=(0.6 + 0.4 * (1 - importance)) * u[:, None],
-        confidence=np.clip(1 - u[:, None] ** 2 * rng.random(length) + rng.normal(0, 0.001, ids.shape), 0, 1),
-        importance=importance,
-        pinned=np.arange(length) < 3,
-        probability={"sentiment": {when: rng.random(steps).tolist() for when in ("before", "after")}},
+def long_trace(steps: int, length: int, seed: int = 0) -> Trace:
+    """One of several: with a text, a seed and a label of its own, and the words of all its tokens."""
+    trace = realistic(steps, length, seed)
+    return replace(
+        trace,
         text=f"the pizza {seed}",
-        prompt="the",
         seed=seed,
         settings={"steps": steps, "label": "negative"},
-        tokens={int(i): f" {i}" for i in np.unique(ids)},
+        tokens={int(i): f" {i}" for i in np.unique(trace.ids)},
     )
 
 

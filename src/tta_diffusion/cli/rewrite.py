@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -116,7 +116,7 @@ def _run(
     import sys
 
     from tta_diffusion.cli.output import Writer
-    from tta_diffusion.cli.run import choose_view, save
+    from tta_diffusion.cli.run import choose_view, write_all
 
     for text, one in zip(texts, times, strict=True):  # the last text must not fail after the first is written
         pipeline.check_rewrite(text, one, list(request.control), **request.settings)
@@ -125,26 +125,20 @@ def _run(
     view = choose_view(total, batch_size, live and terminal and not as_json)
     writer = Writer(total, request.control, as_json, terminal)
     seed = secrets.randbits(31) if request.seed is None else request.seed
-    traces: list[Any] = []
-    try:
-        for text, one in zip(texts, times, strict=True):
-            output = pipeline.rewrite(
-                text,
-                one,
-                control=list(request.control),
-                num_samples=request.num_samples,
-                seed=seed,
-                return_trace=trace is not None,
-                callback_on_step_end=view.step,
-                **request.settings,
-            )
-            traces += output.traces or []
-            view.hide()
-            writer.write(output)
-    finally:
-        view.hide()
-        if trace is not None and traces:
-            save(traces, trace)
+    outputs = (
+        pipeline.rewrite(
+            text,
+            one,
+            control=list(request.control),
+            num_samples=request.num_samples,
+            seed=seed,
+            return_trace=trace is not None,
+            callback_on_step_end=view.step,
+            **request.settings,
+        )
+        for text, one in zip(texts, times, strict=True)
+    )
+    write_all(outputs, view, writer, trace)
 
 
 def _times(pipeline: TTAPipeline, text: str, time: float, keep: list[str]) -> list[float]:

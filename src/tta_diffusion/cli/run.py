@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from tta_diffusion.cli.request import Request
 from tta_diffusion.display import LiveView, NoView, ProgressView, View
 
 if TYPE_CHECKING:
-    from tta_diffusion.pipeline import TTAPipeline
+    from tta_diffusion.pipeline import TTAOutput, TTAPipeline
     from tta_diffusion.trace import Trace
 
 QUIET_SECONDS = 2.0
@@ -70,23 +70,8 @@ def run(
     seed = secrets.randbits(31) if request.seed is None else request.seed
     began = time.monotonic()
     try:
-        todo = batches(prompts, request.num_samples, seed, config.batch_size)
-        sample(pipeline, todo, request, view, writer, trace)
-    except KeyboardInterrupt:
-        print(f"Interrupted: {writer.written} of {total} texts finished.", file=sys.stderr)
-        raise
-    if terminal and not as_json:
-        facts = f"seed {seed}, {config.steps} steps, {config.allocation}, {time.monotonic() - began:.1f} s"
-        Console(stderr=True, highlight=False).print(facts, style="dim")
-
-
-def sample(
-    pipeline: TTAPipeline, todo: Iterator[Batch], request: Request, view: View, writer: Writer, trace: Path | None
-) -> None:
-    traces: list[Trace] = []
-    try:
-        for batch in todo:
-            output = pipeline(
+        outputs = (
+            pipeline(
                 batch.prompts,
                 control=list(request.control),
                 num_samples=batch.count,
@@ -95,6 +80,22 @@ def sample(
                 callback_on_step_end=view.step,
                 **request.settings,
             )
+            for batch in batches(prompts, request.num_samples, seed, config.batch_size)
+        )
+        write_all(outputs, view, writer, trace)
+    except KeyboardInterrupt:
+        print(f"Interrupted: {writer.written} of {total} texts finished.", file=sys.stderr)
+        raise
+    if terminal and not as_json:
+        facts = f"seed {seed}, {config.steps} steps, {config.allocation}, {time.monotonic() - began:.1f} s"
+        Console(stderr=True, highlight=False).print(facts, style="dim")
+
+
+def write_all(outputs: Iterable[TTAOutput], view: View, writer: Writer, trace: Path | None) -> None:
+    """Prints outputs as they come; traces of the finished ones are saved whatever happens."""
+    traces: list[Trace] = []
+    try:
+        for output in outputs:
             traces += output.traces or []
             view.hide()
             writer.write(output)

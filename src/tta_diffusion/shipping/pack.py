@@ -9,6 +9,7 @@ from pathlib import Path
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from tta_diffusion.atomic import finished
 from tta_diffusion.control.classifier import check_vocabulary
 from tta_diffusion.denoiser import quantised
 from tta_diffusion.denoiser.checkpoint import CONFIG, load_config, read_weights
@@ -42,21 +43,12 @@ def pack(source: str | Path, target: str | Path, controls: str | Path | None = N
     _require_finished(source)
     if (target / CONFIG).is_file() and not overwrite:
         raise ValueError(f"'{target}' holds a model already: choose another directory, or ask to overwrite it")
-    if target.is_dir() and any(target.iterdir()) and not (target / CONFIG).is_file():
-        raise ValueError(f"'{target}' holds other files: choose another directory")
-    temporary = target.parent / f".{target.name}.unfinished"
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    try:
+    with finished(target, overwrite, CONFIG) as temporary:
         (temporary / CONFIG).write_text(json.dumps(config.to_dict(), indent=2, sort_keys=True) + "\n")
         _copy(source, temporary, (CARD, *TOKENIZER))
         quantised.write(read_weights(source), temporary)
         for path in sorted(Path(controls or source / CONTROLS).glob("*/config.json")):
             _pack_control(path.parent, temporary / CONTROLS / path.parent.name, tokenizer)
-        shutil.rmtree(target, ignore_errors=True)
-        temporary.rename(target)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     files = {str(path.relative_to(target)): path.stat().st_size for path in sorted(target.rglob("*")) if path.is_file()}
     return Packed(target, files)
 

@@ -99,6 +99,7 @@ def _plot(rows: list[Row], path: Path) -> list[Path]:
     axes.axvline(1.0, color="black", linewidth=0.8)
     axes.set_yticks(range(len(shown)), [row["name"] for row in shown])
     axes.invert_yaxis()
+    axes.margins(x=0.12)  # room for the numbers beside the bars
     axes.set_xlabel("time of a step / time of its bare networks")
     axes.legend()
     figure.tight_layout()

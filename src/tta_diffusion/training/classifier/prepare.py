@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from tta_diffusion.atomic import finished, write_json
 from tta_diffusion.data.pack import Packing
 from tta_diffusion.data.tokenizer import backend, load_tokenizer, special_ids
 from tta_diffusion.data.writer import fingerprint, hash_directory, token_dtype
-from tta_diffusion.training.classifier.atomic import finished, write_json
 from tta_diffusion.training.classifier.encode import Example, encode_rows
 from tta_diffusion.training.classifier.halves import half_of, phrase_owners, share
 from tta_diffusion.training.classifier.rows import Row, read_keys, read_rows
