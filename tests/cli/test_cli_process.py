@@ -43,7 +43,13 @@ def test_the_command_line_does_not_import_torch() -> None:
 def test_ctrl_c_keeps_what_is_finished(environment: dict[str, str]) -> None:
     arguments = ["generate", "the pizza", "-n", "5000", "--batch-size", "1", "--steps", "10"]
     with subprocess.Popen(
-        [*TTA, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        [*TTA, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        # Shells start background jobs with SIGINT ignored, and a suite run that way would hand that on.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         assert process.stdout is not None
         first = process.stdout.readline()
