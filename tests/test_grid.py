@@ -7,9 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tta_diffusion.grid import GRIDS, check_grid, decided, make_grid
+from tta_diffusion.grid import GRIDS, check_grid, decided, information, make_grid
 from tta_diffusion.schedule import cosine
 from tta_diffusion.theory.duality import simplex_to_uniform
+from tta_diffusion.theory.information import WORD_ENTROPY, token_uncertainty
 
 VOCAB = 50_265
 
@@ -27,7 +28,7 @@ def test_uniform_and_released_are_a_step_apart():
     assert make_grid("released", 4, cosine, VOCAB).tolist() == [0.75, 0.5, 0.25, 0.0]
 
 
-@pytest.mark.parametrize("name", ["uniform", "decided"])
+@pytest.mark.parametrize("name", ["uniform", "decided", "information"])
 def test_a_grid_begins_at_its_start(name):
     assert float(make_grid(name, 10, cosine, VOCAB)[0]) == pytest.approx(1.0)
     assert float(make_grid(name, 10, cosine, VOCAB, start=0.4)[0]) == pytest.approx(0.4)
@@ -44,6 +45,16 @@ def test_decided_spends_half_its_steps_where_tokens_are_decided():
     uniform = make_grid("uniform", steps, cosine, VOCAB)
     assert int(band) > 1.5 * int(((uniform > 0.15) & (uniform < 0.5)).sum())
     torch.testing.assert_close(decided(steps, cosine, VOCAB, share=0.0), uniform, rtol=0, atol=1e-9)
+
+
+def test_information_gains_alike_in_every_step():
+    """Equal steps in the mixture of time and of what is still unknown; share 0 is the uniform grid."""
+    steps = 40
+    times = information(steps, cosine, VOCAB)
+    cdf = 0.2 * times + 0.8 * token_uncertainty(cosine(times)) / WORD_ENTROPY
+    torch.testing.assert_close(cdf, torch.arange(steps, 0, -1, dtype=torch.float64) / steps, rtol=0, atol=2e-3)
+    uniform = make_grid("uniform", steps, cosine, VOCAB)
+    torch.testing.assert_close(information(steps, cosine, VOCAB, share=0.0), uniform, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("steps", [0, -3])

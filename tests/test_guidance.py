@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from conftest import make_classifier
+from tta_diffusion import guidance as guidance_module
 from tta_diffusion.canvas import Canvas, SpecialTokens
 from tta_diffusion.control.classifier import AttributeObjective
 from tta_diffusion.control.constraints import CallableObjective, LengthObjective
@@ -179,6 +180,21 @@ def test_probabilities_judge_hard_tokens():
     expected = model(input_ids=ids, attention_mask=mask).logits.softmax(-1)[:, 1]
     assert list(judged) == ["mood"]
     torch.testing.assert_close(judged["mood"], expected)
+
+
+def test_hard_tokens_are_looked_up_where_that_is_enough(monkeypatch):
+    mood, other = AttributeObjective("mood", make_classifier(V), 1), towards(5)
+    canvas = blank()
+    ids = torch.tensor([[9, 9, 4, 5, 6], [2, 7, 8, 1, 0]])  # the first two are pinned to others
+    hard = torch.full((2, L, V), -1e4).scatter_(-1, ids[..., None], 1e4)
+    expected = {o.name: o.judge(SoftText(hard, canvas, 0.5)).log_prob.exp() for o in (mood, other)}
+    judged = Guidance([(mood, 1.0), (other, 1.0)]).probabilities(ids, canvas, V, 0.5)
+    assert list(judged) == ["mood", "towards"]
+    for name, p in judged.items():
+        torch.testing.assert_close(p, expected[name])
+    monkeypatch.setattr(guidance_module, "_one_hot", lambda *a: pytest.fail("as wide as the vocabulary"))
+    torch.testing.assert_close(Guidance([(mood, 1.0)]).probabilities(ids, canvas, V, 0.5)["mood"], expected["mood"])
+    assert Guidance([(LengthObjective(3), 1.0)]).probabilities(ids, canvas, V, 0.5) == {}
 
 
 @pytest.mark.parametrize(

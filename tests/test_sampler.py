@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -227,6 +228,19 @@ def test_without_a_trace_nothing_is_paid_for_it(monkeypatch):
     output = make_sampler(Stub(), guidance=push(9), early_exit=False).sample(sheet(), seeds())
     assert output.traces is None
     assert len(projections) == 10
+
+
+def test_a_trace_projects_and_judges_twice_only_where_guidance_acts(monkeypatch):
+    projections, judged = [], []
+    original, judge = sampler_module.project, Guidance.probabilities
+    monkeypatch.setattr(sampler_module, "project", lambda *a: projections.append(1) or original(*a))
+    monkeypatch.setattr(Guidance, "probabilities", lambda *a: judged.append(1) or judge(*a))
+    sampler = make_sampler(make_denoiser(V), guidance=push(9, start=0.55), early_exit=False)
+    (trace,) = sampler.sample(sheet(), seeds(), trace=True).traces
+    assert (len(projections), len(judged)) == (15, 15)
+    assert np.array_equal(trace.ids[:5], trace.ids_before[:5])
+    assert trace.probability["custom"]["before"][:5] == trace.probability["custom"]["after"][:5]
+    assert not np.array_equal(trace.ids[5:], trace.ids_before[5:])
 
 
 def test_the_trace_shows_what_the_callback_saw():

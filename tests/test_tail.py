@@ -120,6 +120,15 @@ def test_normal_numbers_are_normal_and_independent():
     assert float(correlation.abs().max()) < 5 / math.sqrt(4000)
 
 
+def test_the_root_is_the_only_symmetric_one():
+    """Another root would make other texts on a device whose eigenvectors have other signs."""
+    table = torch.randn(300, 12, generator=torch.Generator().manual_seed(0)) @ torch.randn(12, 12)
+    root = moments(table).root.double()
+    torch.testing.assert_close(root, root.T)
+    assert bool((torch.linalg.eigvalsh(root) >= 0).all())
+    torch.testing.assert_close(root @ root, table.double().T.cov(correction=0), rtol=1e-4, atol=1e-4)
+
+
 def test_moments_follow_the_table():
     rows = torch.randn(300, 5, generator=torch.Generator().manual_seed(0))
     m, root = moments(rows)

@@ -13,9 +13,9 @@ from tta_diffusion.canvas import Canvas, SpecialTokens
 from tta_diffusion.control.classifier import AttributeObjective
 from tta_diffusion.control.constraints import CallableObjective, LengthObjective
 from tta_diffusion.guidance import Guidance, GuidanceConfig
-from tta_diffusion.nucleus import draw_from_nucleus
+from tta_diffusion.nucleus import _likelier, _likelier_cpu, draw_from_nucleus
 from tta_diffusion.projection import ProjectionConfig, chosen_probability, negative_entropy, project
-from tta_diffusion.top_logits import FreeRows, TopLogits, largest, top_logits
+from tta_diffusion.top_logits import FreeRows, TopLogits, _largest_by_chunks, largest, top_logits
 
 V, B, L = 400, 2, 6
 SPECIAL = SpecialTokens(pad=0, end=1, start=2, banned=(2, 3))
@@ -183,3 +183,14 @@ def test_the_largest_entries_are_those_of_topk(kind):
     assert torch.equal(values, rows.topk(32).values)
     assert torch.equal(rows.gather(-1, ids), values)
     assert all(len(set(row)) == 32 for row in ids.tolist())
+
+
+def test_what_a_gpu_computes_in_other_ways_is_the_same():
+    rows = logits(width=3.0).flatten(0, 1)
+    probs = rows.softmax(-1)
+    own = probs[:, 50:51]
+    torch.testing.assert_close(_likelier(probs, own), _likelier_cpu(probs, own))
+    half = (3 * torch.randn(5, 9000, generator=torch.Generator().manual_seed(1))).bfloat16()
+    values, ids = _largest_by_chunks(half, 40)
+    assert torch.equal(values.float(), half.float().topk(40).values)
+    assert torch.equal(half.gather(-1, ids), values)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from realistic_trace import realistic
+from tta_diffusion import trace
 from tta_diffusion.trace import TraceRecorder, describe_tokens, load_traces, relative, save_traces
 
 
@@ -103,6 +104,27 @@ def test_the_recorder_cuts_a_batch_into_texts():
     assert second.probability["mood"]["after"] == pytest.approx([0.4, 1.4])
     describe_tokens([first], str)
     assert first.tokens == {i: str(i) for i in (0, 1, 2, 6, 7, 8)}
+
+
+@pytest.mark.parametrize("steps", [1, 4, 9, 12])
+def test_the_recorder_moves_blocks_of_steps(monkeypatch, steps):
+    monkeypatch.setattr(trace, "_BLOCK", 4)
+    moved = []
+    original = torch.Tensor.cpu
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda self: moved.append(self.shape) or original(self))
+    recorder, ids, p = TraceRecorder(), torch.zeros(2, 3, dtype=torch.int64), torch.zeros(2)
+    floats = torch.zeros(2, 3, dtype=torch.float64)
+    for step in range(steps):
+        for value, new in ((ids, step), (floats, step / 7), (p, step)):
+            value.fill_(new)  # what was recorded must not change with it
+        arrays = dict.fromkeys(("times", "confidence", "importance"), floats)
+        recorder.record(1.0, {"mood": {"before": p, "after": p}}, ids=ids, ids_before=ids, **arrays)
+    assert len(moved) == 7 * (steps // 4), "seven series, and none of them before its block is full"
+    for one in recorder.traces(torch.zeros(2, 3, dtype=torch.bool)):
+        assert one.ids.dtype == np.int32
+        assert one.ids.tolist() == [[step] * 3 for step in range(steps)]
+        assert one.times.tolist() == [[step / 7] * 3 for step in range(steps)]
+        assert one.probability["mood"]["before"] == list(range(steps))
 
 
 def test_relative_importance():

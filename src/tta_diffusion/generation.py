@@ -37,13 +37,14 @@ class GenerationConfig:
     top_k: int = 0
     temperature: float = 1.0
     grid: str | Tensor = "uniform"
-    engine: str = "sparse"
+    engine: str = "tail"
     step_rule: str = "ddpm"
     time_conditioning: str | None = None  # None: what the model was trained for
     max_length: int | None = None  # tokens on the sheet; None: what the model was trained for
     min_length: int = 0  # the text does not end before so many tokens, prompt included; given ends win
     snap: bool = False
     early_exit: bool = True
+    graphs: bool = True  # on a GPU, replay a step recorded once (docs/speed.md)
     batch_size: int = 32
 
     def override(self, settings: dict[str, Any]) -> GenerationConfig:
@@ -93,6 +94,7 @@ def make_sampler(
             config.time_conditioning or own.time_conditioning,
             config.snap,
             config.early_exit,
+            config.graphs,
         ),
         allocation,
         Guidance(objectives, guidance) if objectives else None,

@@ -13,6 +13,7 @@ from torch import Tensor
 from tta_diffusion.registry import Registry
 from tta_diffusion.schedule import AlphaBar
 from tta_diffusion.theory.duality import simplex_to_uniform
+from tta_diffusion.theory.information import token_uncertainty
 
 Grid = Callable[[int, AlphaBar, int], Tensor]
 GRIDS: Registry[Grid] = Registry("time grid")
@@ -40,7 +41,24 @@ def decided(steps: int, alpha_bar: AlphaBar, vocab_size: int, share: float = 0.5
     """
     fine = torch.linspace(0, 1, 513, dtype=torch.float64)
     undecided = 1 - simplex_to_uniform(alpha_bar(fine), vocab_size)
-    cdf = (1 - share) * fine + share * undecided / undecided[-1]
+    return _quantiles(steps, fine, (1 - share) * fine + share * undecided / undecided[-1])
+
+
+@GRIDS.register("information")
+def information(steps: int, alpha_bar: AlphaBar, vocab_size: int, share: float = 0.8) -> Tensor:
+    """Spends steps where the noisy tokens begin to tell something.
+
+    Times are the quantiles of a mixture of the uniform density (weight 1 - share) and the density dH/du (weight
+    share), H the uncertainty of a token seen through its noise (`theory.information`). It sets in earlier than
+    `decided`: a token whose argmax is still lost in noise is no longer quite unknown.
+    """
+    fine = torch.linspace(0, 1, 513, dtype=torch.float64)
+    uncertain = token_uncertainty(alpha_bar(fine))
+    return _quantiles(steps, fine, (1 - share) * fine + share * uncertain / uncertain[-1])
+
+
+def _quantiles(steps: int, fine: Tensor, cdf: Tensor) -> Tensor:
+    """The times, from 1 down, at which a rising cdf on the nodes `fine` is 1, (T-1)/T, ..., 1/T."""
     targets = torch.arange(steps, 0, -1, dtype=torch.float64) / steps
     right = torch.searchsorted(cdf, targets).clamp(1, len(fine) - 1)
     weight = (targets - cdf[right - 1]) / (cdf[right] - cdf[right - 1])

@@ -12,14 +12,15 @@ From `TopLogits` guidance moves the `support` largest entries; the others stay, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from tta_diffusion.canvas import Canvas
-from tta_diffusion.control.objective import Objective, SoftText, TopText
+from tta_diffusion.control.objective import HardText, Objective, SoftText, TopText
 from tta_diffusion.registry import Registry
 from tta_diffusion.top_logits import TOP, TopLogits
 
@@ -69,6 +70,13 @@ class Guided:
     importance: Tensor | None = None  # (B, L); None where guidance did not act
 
 
+class Check(NamedTuple):
+    """Something that must not go wrong, and whether it did not, as a number on the device."""
+
+    problem: str
+    passed: Tensor
+
+
 @dataclass(frozen=True)
 class Guidance:
     """Weighted objectives and how to follow them."""
@@ -85,28 +93,52 @@ class Guidance:
     @property
     def needs_whole(self) -> bool:
         """True when some objective, or the settings, ask for distributions over the whole vocabulary."""
-        judging = [objective for objective, _ in self.objectives if not getattr(objective, "pins_only", False)]
-        return self.config.support == 0 or not all(getattr(o, "embeds_only", False) for o in judging)
+        return self.config.support == 0 or not all(_embeds_only(objective) for objective, _ in self.judging)
+
+    @property
+    def judging(self) -> list[tuple[Objective, float]]:
+        """The objectives that do not act by pinning alone."""
+        return [(o, weight) for o, weight in self.objectives if not getattr(o, "pins_only", False)]
 
     def __call__(self, logits: Tensor | TopLogits, canvas: Canvas, u: float) -> Guided:
         """Guided logits and importance at global time u; unchanged outside the window."""
         if not self.config.active(u):
             return Guided(logits)
-        strength = self.config.strength * STRENGTHS.get(self.config.schedule)(u)
+        guided, checks = self.push(logits, canvas, u, self.strength(u))
+        if checks:
+            raise_first([check.problem for check in checks], torch.stack([check.passed for check in checks]), u)
+        return guided
+
+    def strength(self, u: float) -> float:
+        """lambda at time u."""
+        return self.config.strength * STRENGTHS.get(self.config.schedule)(u)
+
+    def push(
+        self, logits: Tensor | TopLogits, canvas: Canvas, u: float, strength: float | Tensor
+    ) -> tuple[Guided, list[Check]]:
+        """All iterations; asks the device nothing, so what went wrong is in the checks."""
         importance = None
-        checks: list[tuple[str, Tensor]] = []
+        checks: list[Check] = []
         for iteration in range(self.config.iterations):
             last = iteration == self.config.iterations - 1
             gradient, norms = self._gradient(logits, canvas, u, last, checks)
             if gradient is None:
-                return Guided(logits)
+                return Guided(logits), []
             if isinstance(logits, TopLogits):
                 logits = replace(logits, values=logits.values + strength * gradient)
             else:
                 logits = logits + strength * gradient
             importance = norms
-        _raise_first(checks)
-        return Guided(logits, importance)
+        return Guided(logits, importance), checks
+
+    @property
+    def capture_key(self) -> Hashable | None:
+        """All that a push depends on beside its arguments; None when an objective cannot be replayed from a graph."""
+        judging = self.judging
+        keys = [getattr(objective, "capture_key", None) for objective, _ in judging]
+        if None in keys:
+            return None
+        return (self.config.iterations, self.config.importance, *keys, *(weight for _, weight in judging))
 
     def _gradient(
         self,
@@ -114,7 +146,7 @@ class Guidance:
         canvas: Canvas,
         u: float,
         with_importance: bool,
-        checks: list[tuple[str, Tensor]],
+        checks: list[Check],
     ) -> tuple[Tensor | None, Tensor | None]:
         """On the logits (B, L, V), or on the values (R, k) of `TopLogits`; and the norms (B, L) if asked for."""
         top = logits if isinstance(logits, TopLogits) else None
@@ -126,28 +158,22 @@ class Guidance:
                 return None, None
             watched = text.embeddings if with_importance and self.config.importance == "embeddings" else []
             gradient, *on_embeddings = torch.autograd.grad(total, [leaf, *watched])
-        message = (
-            f"the guidance gradient is not finite at u = {u:.3f}: check the classifier's weights, or lower the "
-            "guidance strength"
-        )
-        checks.append((message, gradient.sum().isfinite()))  # one number: cheaper than a test of every entry
+        # One number: cheaper than a test of every entry.
+        checks.append(Check("the guidance gradient is not finite", gradient.sum().isfinite()))
         norms = None
         if with_importance:
             parts = on_embeddings or [gradient if top is None else top.free.spread(gradient)]
             norms = torch.stack([part.float().norm(dim=-1) for part in parts]).sum(0)
         return gradient.to(leaf.dtype if top is not None else logits.dtype), norms  # type: ignore[union-attr]
 
-    def _total_score(self, text: SoftText, checks: list[tuple[str, Tensor]]) -> Tensor | None:
+    def _total_score(self, text: SoftText, checks: list[Check]) -> Tensor | None:
         total: Tensor | None = None
         for objective, weight in self.objectives:
             judgement = objective.judge(text)
             if judgement is None:
                 continue
-            message = (
-                f"the objective '{objective.name}' returned a score that is not a number at u = {text.u:.3f}: "
-                "check the classifier's weights, or lower the guidance strength"
-            )
-            checks.append((message, judgement.score.detach().isfinite().all()))
+            problem = f"the objective '{objective.name}' returned a score that is not a number"
+            checks.append(Check(problem, judgement.score.detach().isfinite().all()))
             if not judgement.score.requires_grad:
                 raise ValueError(
                     f"the objective '{objective.name}' does not depend on the text in a differentiable way: "
@@ -160,14 +186,29 @@ class Guidance:
     @torch.no_grad()
     def probabilities(self, ids: Tensor, canvas: Canvas, vocab_size: int, u: float) -> dict[str, Tensor]:
         """p(y | text) (B,) of every judging objective on hard tokens (B, L), for traces."""
-        hard = torch.full((*ids.shape, vocab_size), -1e4, device=ids.device).scatter_(-1, ids[..., None], 1e4)
-        text = SoftText(hard, canvas, u)
-        judged = {objective.name: objective.judge(text) for objective, _ in self.objectives}
+        judging = [objective for objective, _ in self.judging]
+        if not judging:
+            return {}
+        text: SoftText = HardText(ids, canvas, u)
+        whole = text if all(map(_embeds_only, judging)) else _one_hot(ids, canvas, vocab_size, u)
+        judged = {o.name: o.judge(text if _embeds_only(o) else whole) for o in judging}
         return {name: j.log_prob.exp() for name, j in judged.items() if j is not None}
 
 
-def _raise_first(checks: list[tuple[str, Tensor]]) -> None:
-    """Raises the message of the first check that is False, after asking the device once for all of them."""
-    for passed, (message, _) in zip(torch.stack([flag for _, flag in checks]).tolist(), checks, strict=True):
-        if not passed:
-            raise ValueError(message)
+def _embeds_only(objective: Objective) -> bool:
+    return getattr(objective, "embeds_only", False)
+
+
+def _one_hot(ids: Tensor, canvas: Canvas, vocab_size: int, u: float) -> SoftText:
+    """Tokens (B, L) as distributions over the whole vocabulary."""
+    hard = torch.full((*ids.shape, vocab_size), -1e4, device=ids.device).scatter_(-1, ids[..., None], 1e4)
+    return SoftText(hard, canvas, u)
+
+
+def raise_first(problems: list[str], passed: Tensor, u: float) -> None:
+    """Raises the first problem whose check (n,) is False, after asking the device once for all of them."""
+    for problem, fine in zip(problems, passed.tolist(), strict=True):
+        if not fine:
+            raise ValueError(
+                f"{problem} at u = {u:.3f}: check the classifier's weights, or lower the guidance strength"
+            )

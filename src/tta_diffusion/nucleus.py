@@ -50,7 +50,16 @@ def _inverse_cdf(weights: Tensor, uniform: Tensor) -> Tensor:
 def _outside(probs: Tensor, tokens: Tensor, top_p: float) -> Tensor:
     """(R,) True where the tokens likelier than the row's own have top_p or more together."""
     own = probs.gather(-1, tokens[:, None])
+    return (_likelier_cpu(probs, own) if probs.device.type == "cpu" else _likelier(probs, own)) >= top_p
+
+
+def _likelier(probs: Tensor, own: Tensor) -> Tensor:
+    """(R,) sum p [p > own]."""
+    return (probs * (probs > own)).sum(-1)
+
+
+def _likelier_cpu(probs: Tensor, own: Tensor) -> Tensor:
+    """The same as sum (p - own)^+ + own #{p > own}: arithmetic is several times faster than a mask on a CPU."""
     above = probs - own
-    # sum p [p > t] = sum (p - t)^+ + t #{p > t}: arithmetic is several times faster than a masked sum on a CPU.
     mass = above.clamp_min(0).sum(-1)
-    return mass + own.squeeze(-1) * above.sign_().clamp_min_(0).sum(-1) >= top_p
+    return mass + own.squeeze(-1) * above.sign_().clamp_min_(0).sum(-1)

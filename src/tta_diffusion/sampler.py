@@ -10,6 +10,7 @@ for u in grid:   logits = denoiser(noisy tokens, times)       what the clean tex
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -20,15 +21,17 @@ from tta_diffusion.allocation import Allocation
 from tta_diffusion.canvas import Canvas
 from tta_diffusion.denoiser.config import check_time_conditioning
 from tta_diffusion.denoiser.model import SimplexDenoiser
+from tta_diffusion.graphed_look import GraphedLook, graphed
 from tta_diffusion.grid import check_grid, make_grid
 from tta_diffusion.guidance import Guidance, Guided
+from tta_diffusion.look import Look, Seen
 from tta_diffusion.process.simplex import SimplexProcess, SimplexState
 from tta_diffusion.projection import ProjectionConfig, chosen_probability, negative_entropy, project
 from tta_diffusion.randomness import ALLOCATION, PROJECTION, Randomness
 from tta_diffusion.schedule import get_schedule, time_at
 from tta_diffusion.soft_tokens import DenseTokens, SoftTokens, sparsify
 from tta_diffusion.theory.duality import alpha_bar_for_keep
-from tta_diffusion.top_logits import TOP, FreeRows, TopLogits, top_logits
+from tta_diffusion.top_logits import TOP, FreeRows, TopLogits
 from tta_diffusion.trace import Trace, TraceRecorder, relative
 
 # A settled token: its noise cannot hide it, and its prediction leaves no alternative.
@@ -46,6 +49,7 @@ class SamplerConfig:
     time_conditioning: str = "global"
     snap: bool = False  # round u_i down to the grid, as integer timesteps do
     early_exit: bool = True
+    graphs: bool = True  # replay CUDA graphs on a GPU; not with engine "dense"
 
     def __post_init__(self) -> None:
         check_time_conditioning(self.time_conditioning)
@@ -112,19 +116,33 @@ class Sampler:
         state = start or self.process.prior(canvas.ids)
         state = replace(state, times=state.times.masked_fill(canvas.pinned, 0.0))
         grid = self._grid(float(state.times.max()) if start else 1.0).tolist()
-        recorder = TraceRecorder() if trace else None
         free = None if self._whole or bool(canvas.pinned.all()) else FreeRows.of(canvas)
+        conditioning = self.config.time_conditioning
+        look = Look(self.denoiser, self.process, self.guidance, conditioning, canvas, free, randomness)
+        with graphed(look, grid) if self.config.graphs else nullcontext(look) as way:
+            return self._write(way, state, grid, canvas, randomness, callback, TraceRecorder() if trace else None)
+
+    def _write(
+        self,
+        look: Look | GraphedLook,
+        state: SimplexState,
+        grid: list[float],
+        canvas: Canvas,
+        randomness: Randomness,
+        callback: StepCallback | None,
+        recorder: TraceRecorder | None,
+    ) -> SampleOutput:
+        """The loop itself."""
         previous: SoftTokens | None = None
         times, ids = state.times, state.ids
         for step, u in enumerate(grid):
-            state, noisy = self.process.observe(state, randomness, step)
-            logits = self._predict(noisy, state, u, canvas, previous, free)
-            guided = self.guidance(logits, canvas, u) if self.guidance else Guided(logits)
+            seen = look(state, step, u, previous)
+            guided = seen.guided
             uniform = randomness.draws(step, PROJECTION, canvas.ids.shape[1])
             before, ids = ids, self._project(guided.logits, uniform, canvas)
             times = self._allocate(u, guided, ids, canvas, times, randomness, step)
             if recorder:
-                self._record(recorder, u, logits, guided, ids, uniform, times, canvas)
+                self._record(recorder, look, u, seen, ids, uniform, times, canvas)
             if callback:
                 callback(StepInfo(step, len(grid), u, ids, times, guided.importance, canvas.pinned))
             if step == len(grid) - 1:
@@ -132,9 +150,9 @@ class Sampler:
             levels = (times - (u - grid[step + 1])).clamp_min(0.0)
             if self._steady(u, grid[-1]) and self._settled(guided.logits, ids, before, levels, canvas):
                 break
-            state = self.process.step(state, ids, guided.logits, levels)
-            previous = self._remember(guided.logits)
-            del logits, guided  # as wide as the vocabulary: not to be held while the next ones are made
+            state = self.process.step(seen.state, ids, guided.logits, levels)
+            previous = seen.tokens or self._remember(guided.logits)
+            del seen, guided  # as wide as the vocabulary: not to be held while the next ones are made
         return SampleOutput(ids, step + 1, recorder.traces(canvas.pinned) if recorder else None)
 
     def _grid(self, start: float) -> Tensor:
@@ -148,25 +166,6 @@ class Sampler:
         """True when predictions are kept over the whole vocabulary: the definition, for engine "dense" and for
         objectives that read all of it. Otherwise by their largest entries."""
         return self.process.engine == "dense" or (self.guidance is not None and self.guidance.needs_whole)
-
-    def _predict(
-        self,
-        noisy: SoftTokens,
-        state: SimplexState,
-        u: float,
-        canvas: Canvas,
-        previous: SoftTokens | None,
-        free: FreeRows | None,
-    ) -> Tensor | TopLogits:
-        told = torch.full_like(state.times, u) if self.config.time_conditioning == "global" else state.times
-        seen = (noisy, told.float(), canvas.ids, canvas.pinned, previous)
-        if free is None:
-            return canvas.restrict(self.denoiser(*seen).float())
-        if isinstance(self.denoiser, SimplexDenoiser):
-            rows = self.denoiser(*seen, places=free.places)
-        else:
-            rows = self.denoiser(*seen).flatten(0, 1)[free.places]
-        return top_logits(rows, free, max(TOP, self.guidance.config.support) if self.guidance else TOP)
 
     def _remember(self, logits: Tensor | TopLogits) -> SoftTokens:
         """The guided prediction, as the next step's self-conditioning sees it."""
@@ -222,26 +221,24 @@ class Sampler:
     def _record(
         self,
         recorder: TraceRecorder,
+        look: Look | GraphedLook,
         u: float,
-        logits: Tensor | TopLogits,
-        guided: Guided,
+        seen: Seen,
         ids: Tensor,
         uniform: Tensor,
         times: Tensor,
         canvas: Canvas,
     ) -> None:
-        ids_before = self._project(logits, uniform, canvas)
-        probability: dict[str, dict[str, Tensor]] = {}
-        if self.guidance:
-            vocab_size = self.process.vocab_size
-            for when, draft in (("before", ids_before), ("after", ids)):
-                for name, p in self.guidance.probabilities(draft, canvas, vocab_size, u).items():
-                    probability.setdefault(name, {})[when] = p
+        guided = seen.guided
+        drafts = [ids]
+        if guided.logits is not seen.logits:  # else the same draw gives the same tokens
+            drafts = [self._project(seen.logits, uniform, canvas), ids]
+        judged = look.judge(drafts, u)
         recorder.record(
             u,
-            probability,
+            {name: {"before": judged[0][name], "after": p} for name, p in judged[-1].items()},
             ids=ids,
-            ids_before=ids_before,
+            ids_before=drafts[0],
             times=times,
             confidence=chosen_probability(guided.logits, ids),
             importance=relative(guided.importance, ids),

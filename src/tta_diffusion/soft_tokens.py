@@ -83,11 +83,23 @@ class TailTokens:
         return bag(self.ids, self.weights.to(table.dtype), table) + around.to(table.dtype)
 
 
-SoftTokens = DenseTokens | SparseTokens | GroupedTokens | TailTokens
+@dataclass(frozen=True)
+class EmbeddedTokens:
+    """Tokens of which only the embeddings are left."""
+
+    embedding: Tensor  # (B, L, H)
+
+    def embed(self, table: Tensor) -> Tensor:
+        return self.embedding
+
+
+SoftTokens = DenseTokens | SparseTokens | GroupedTokens | TailTokens | EmbeddedTokens
 
 
 def bag(ids: Tensor, weights: Tensor, table: Tensor) -> Tensor:
     """(..., H) = sum_j weights[..., j] table[ids[..., j]], without gathering the rows first."""
+    if weights.requires_grad and table.is_cuda and table.dtype != torch.float32:  # torch has no kernel for its gradient
+        return (weights[..., None, :] @ F.embedding(ids, table)).squeeze(-2)
     width = ids.shape[-1]
     flat = F.embedding_bag(ids.reshape(-1, width), table, per_sample_weights=weights.reshape(-1, width), mode="sum")
     return flat.view(*ids.shape[:-1], -1)
@@ -109,7 +121,7 @@ def normals(keys: Tensor, width: int) -> Tensor:
 
 
 class Moments(NamedTuple):
-    """Of the rows of a table: mean (H,), and root (H, H) with root^T root their covariance."""
+    """Of the rows of a table: mean (H,), and the symmetric root (H, H) of their covariance."""
 
     mean: Tensor
     root: Tensor
@@ -130,11 +142,12 @@ def moments(table: Tensor) -> Moments:
     """Mean and root of the covariance of the rows, float32, kept for weights that do not change."""
 
     def make() -> Moments:
-        rows = table.detach().float()
+        rows = table.detach().double()
         centre = rows.mean(0)
-        covariance = (rows.T @ rows).double() / len(rows) - centre.double().outer(centre.double())
+        covariance = rows.T @ rows / len(rows) - centre.outer(centre)
         values, vectors = torch.linalg.eigh(covariance)  # a Cholesky root would need full rank
-        return Moments(centre, (vectors * values.clamp_min(0).sqrt()).T.float())
+        # The symmetric root: the signs of eigenvectors, which a device is free to choose, cancel.
+        return Moments(centre.float(), ((vectors * values.clamp_min(0).sqrt()) @ vectors.T).float())
 
     return _kept(_MOMENTS, table, make)
 

@@ -99,7 +99,7 @@ class TopLogits:
 
     def whole(self, rows: Tensor | slice) -> Tensor:
         """(rows, V) float32 logits with the moved ones in place."""
-        logits = self.logits[rows].to(torch.float32, copy=True)
+        logits = self.logits[rows].to(torch.float32, copy=isinstance(rows, slice))  # an index has copied already
         return logits.scatter_(-1, self.ids[rows], self.values[rows])
 
     @torch.no_grad()
@@ -137,9 +137,9 @@ def top_logits(logits: Tensor, free: FreeRows, k: int = TOP) -> TopLogits:
     rest = torch.empty(rows, 1, device=logits.device)
     others = torch.zeros(free.shape[0], vocab_size, device=logits.device)
     for block in blocks(rows, logits):
-        part = logits[block].float()
+        part = logits[block]
         values[block], ids[block] = largest(part, k)
-        probs = part.softmax(-1)
+        probs = part.softmax(-1, dtype=torch.float32)
         head = probs.gather(-1, ids[block])
         # log(1 - head) + log sum exp, the latter from any one probability: here the largest.
         left = (1 - head.sum(-1, keepdim=True)).clamp_min(1e-12)
@@ -168,7 +168,7 @@ def largest(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
     if rows.shape[-1] < 2 * k * _CHUNK // 3:
         top = rows.topk(k, dim=-1)
         return top.values, top.indices
-    return _largest_cpu(rows, k) if rows.device.type == "cpu" else _largest_by_chunks(rows, k)
+    return _largest_cpu(rows.float(), k) if rows.device.type == "cpu" else _largest_by_chunks(rows, k)
 
 
 def _largest_by_chunks(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ import torch
 from torch import Tensor
 
 FORMAT, VERSION = "tta-trace", 1
+_BLOCK = 64  # steps that are moved to the host together
 
 
 @dataclass
@@ -136,29 +138,30 @@ def _unpack(packed: dict[str, Any]) -> np.ndarray:
 
 
 class TraceRecorder:
-    """Collects the steps of a batch where they are computed; `traces()` cuts them into one trace a text.
+    """Collects the steps of a batch; `traces()` cuts them into one trace a text.
 
-    Recording neither waits for the device nor copies to the host: `traces()` moves everything at once.
+    A block of steps stays where it was computed and is moved at once: the device is not waited for at each step, and
+    need not hold them all.
     """
 
     def __init__(self) -> None:
         self._u: list[float] = []
-        self._arrays: dict[str, list[Tensor]] = {}
-        self._probability: dict[str, dict[str, list[Tensor]]] = {}
+        self._arrays: dict[str, _Series] = defaultdict(_Series)
+        self._probability: dict[str, dict[str, _Series]] = defaultdict(lambda: defaultdict(_Series))
 
     def record(self, u: float, probability: dict[str, dict[str, Tensor]], **arrays: Tensor) -> None:
         """arrays are (B, L); probability is objective -> before/after -> (B,)."""
         self._u.append(u)
         for name, array in arrays.items():
-            self._arrays.setdefault(name, []).append(_kept(array))
+            self._arrays[name].append(array)
         for objective, both in probability.items():
             for when, p in both.items():
-                self._probability.setdefault(objective, {}).setdefault(when, []).append(_kept(p))
+                self._probability[objective][when].append(p)
 
     def traces(self, pinned: Tensor) -> list[Trace]:
-        stacked: dict[str, Any] = {name: _together(steps) for name, steps in self._arrays.items()}  # (S, B, L)
+        stacked: dict[str, Any] = {name: series.numpy() for name, series in self._arrays.items()}  # (S, B, L)
         curves = {
-            objective: {when: _together(steps) for when, steps in both.items()}  # (S, B)
+            objective: {when: series.numpy() for when, series in both.items()}  # (S, B)
             for objective, both in self._probability.items()
         }
         fixed = pinned.cpu().numpy()
@@ -176,14 +179,29 @@ class TraceRecorder:
         ]
 
 
-def _kept(value: Tensor) -> Tensor:
-    """A copy that the next step cannot overwrite; ids need no 64 bits."""
-    return value.detach().to(torch.int32 if value.dtype == torch.int64 else value.dtype, copy=True)
+class _Series:
+    """One value a step: the last ones on their device, those before on the host."""
 
+    def __init__(self) -> None:
+        self._steps: list[Tensor] = []
+        self._blocks: list[np.ndarray] = []
 
-def _together(steps: list[Tensor]) -> np.ndarray:
-    found: np.ndarray = torch.stack(steps).cpu().numpy()
-    return found
+    def append(self, value: Tensor) -> None:
+        """Keeps a copy that the next step cannot overwrite; ids need no 64 bits."""
+        dtype = torch.int32 if value.dtype == torch.int64 else value.dtype
+        self._steps.append(value.detach().to(dtype, copy=True))
+        if len(self._steps) == _BLOCK:
+            self._move()
+
+    def numpy(self) -> np.ndarray:
+        """(S, ...)."""
+        if self._steps:
+            self._move()
+        return np.concatenate(self._blocks)
+
+    def _move(self) -> None:
+        self._blocks.append(torch.stack(self._steps).cpu().numpy())
+        self._steps.clear()
 
 
 def relative(importance: Tensor | None, like: Tensor) -> Tensor:

@@ -9,9 +9,11 @@ import sys
 import pytest
 import torch
 
+import fake_cuda
+from tta_diffusion.randomness import Randomness
 from tta_diffusion.speed import contenders, networks, paper, published
 from tta_diffusion.speed.arguments import main, request_of
-from tta_diffusion.speed.case import CONTENDERS, Case, Request
+from tta_diffusion.speed.case import CONTENDERS, FLOOR_GRAPH, Case, Request
 from tta_diffusion.speed.report import markdown
 
 
@@ -79,6 +81,25 @@ def test_the_random_network_predicts_like_a_trained_one():
     assert float(noise.amax()) < 0.5
 
 
+@pytest.mark.parametrize("control", [False, True])
+@pytest.mark.parametrize("who", [*CONTENDERS, FLOOR_GRAPH])
+def test_everyone_runs_in_bf16(who, control):
+    assert contenders.TIMED[who](small(control=control, dtype="bf16", measured=2))[0] > 0
+
+
+def test_graphs_are_recorded_for_ours_and_for_the_floor(monkeypatch):
+    fake = fake_cuda.install(monkeypatch)
+    case = small(dtype="bf16", measured=2)
+    contenders.time_floor_graph(case)
+    assert len(fake.graphs) == 1
+    sampler, canvas = contenders.sampler_of(case, 2), contenders.sheet(case)
+    for _ in range(3):
+        sampler.sample(canvas, Randomness.from_seeds([0, 1]))
+    assert len(fake.graphs) == 3
+    contenders.sampler_of(small(graphs=False), 4).sample(canvas, Randomness.from_seeds([0, 1]))
+    assert len(fake.graphs) == 3
+
+
 def test_the_papers_table():
     assert paper.ratio(False, 50) == 1.4
     assert paper.ratio(True, 1000) == 39.2
@@ -87,3 +108,5 @@ def test_the_papers_table():
     row = {"name": "one", "case": {"length": 10, "control": False}}
     row |= {who: {"seconds": 1.0, "megabytes": 10} for who in CONTENDERS}
     assert "| 5.00 | 1.4 |" in markdown([row], settings)
+    assert "CUDA" not in markdown([row], settings)
+    assert "| 500 | 2.00 |" in markdown([row | {FLOOR_GRAPH: {"seconds": 0.5}}], settings)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 from counting import Counting
 from torch.utils.flop_counter import FlopCounterMode
 
+import fake_cuda
 from tta_diffusion.randomness import Randomness
 from tta_diffusion.speed import contenders, networks, published
 from tta_diffusion.speed.case import Case
@@ -97,3 +99,22 @@ def test_a_step_hardly_waits_for_the_device(control, waits, monkeypatch):
             run()
         counted.append(counting.waits)
     assert (counted[1] - counted[0]) / 3 <= waits
+
+
+@pytest.mark.parametrize(("control", "most"), [(False, 75), (True, 100)])
+def test_few_operations_stay_outside_the_graph(control, most, monkeypatch):
+    """While nuclei are narrow; on a GPU each is a launch."""
+    monkeypatch.setattr(published, "TOP_P", 1e-6)
+    fake_cuda.install(monkeypatch)
+    one = replace(case(control), vocab=2000)
+    sampler, canvas = contenders.sampler_of(one, 2), contenders.sheet(one)
+    seeds = Randomness.from_seeds(list(range(BATCH)))
+    for _ in range(3):
+        sampler.sample(canvas, seeds)
+    monkeypatch.setattr(fake_cuda.FakeGraph, "replay", lambda self: None)
+    counted = []
+    for steps in (3, 6):
+        with Counting(1, V) as counting:
+            contenders.sampler_like(sampler, steps).sample(canvas, seeds)
+        counted.append(counting.operations)
+    assert (counted[1] - counted[0]) / 3 <= most

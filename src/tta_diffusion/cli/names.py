@@ -29,6 +29,7 @@ CONTROLS = {
 GRIDS = {
     "uniform": "evenly spaced times, from pure noise on",
     "released": "evenly spaced, the last step on clean text (public TESS code)",
+    "information": "more steps while noise still hides the tokens in part: best at few steps",
     "decided": "more steps at the times when tokens are decided",
 }
 ENGINES = {
@@ -80,13 +81,14 @@ SETTINGS = {
     "top_k": Setting(int, 0),
     "temperature": Setting(float, 1.0),
     "grid": Setting(str, "uniform"),
-    "engine": Setting(str, "sparse"),
+    "engine": Setting(str, "tail"),
     "step_rule": Setting(str, "ddpm"),
     "time_conditioning": Setting(str, None),
     "max_length": Setting(int, None),
     "min_length": Setting(int, 0),
     "snap": Setting(bool, False),
     "early_exit": Setting(bool, True),
+    "graphs": Setting(bool, True),
     "batch_size": Setting(int, 32),
 }
 

@@ -20,6 +20,7 @@ def speed(
     engine: Annotated[str, typer.Option(help="Noise engine of our sampler.")] = "tail",
     measured: Annotated[int, typer.Option(help="Steps that are timed, spread over the trajectory.")] = 6,
     repeat: Annotated[int, typer.Option(help="Measurements, of which the median is reported.")] = 1,
+    graphs: Annotated[bool, typer.Option("--graphs/--no-graphs", help="CUDA graphs in our sampler, on a GPU.")] = True,
     contenders: Annotated[str, typer.Option(help="Who takes part.")] = "published,ours,floor,ar",
     isolate: Annotated[bool | None, typer.Option("--isolate/--no-isolate", help="A process for each one.")] = None,
     out: Annotated[Path, typer.Option(help="Directory of the results.")] = Path("runs/speed"),
@@ -46,6 +47,7 @@ def speed(
         engine=engine,
         measured=measured,
         repeat=repeat,
+        graphs=graphs,
         isolate=isolate,
         out=out,
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from safetensors import SafetensorError
@@ -19,9 +21,12 @@ from transformers import (
 
 from tta_diffusion.canvas import Canvas
 from tta_diffusion.control.objective import Judgement, SoftText
+from tta_diffusion.cuda_graphs import places_of
 from tta_diffusion.denoiser import quantised
 from tta_diffusion.denoiser.checkpoint import WEIGHTS, Unfilled, load_weights
 from tta_diffusion.registry import closest
+
+_WHOLE_MASK = ("bert", "roberta", "xlm-roberta", "camembert")
 
 
 @dataclass
@@ -47,10 +52,27 @@ class AttributeObjective:
     def judge(self, text: SoftText) -> Judgement:
         table = self.model.get_input_embeddings().weight  # type: ignore[operator]
         embeds = text.embed(table)
-        logits = self.model(inputs_embeds=embeds, attention_mask=text.mask.long()).logits
+        logits = self.model(inputs_embeds=embeds, attention_mask=self._attention_mask(text.mask)).logits
         log_probs = logits.float().log_softmax(-1)
         log_prob = log_probs[:, self.label]
         return Judgement(log_prob - self.penalty * self._others(log_probs), log_prob)
+
+    @property
+    def capture_key(self) -> Hashable | None:
+        """A subclass may judge by other rules, and is not captured unless it says so itself."""
+        if type(self) is not AttributeObjective:
+            return None
+        network = (weakref.ref(self.model), places_of(self.model), self.model.training)
+        return (*network, self.name, self.label, self.penalty)
+
+    def _attention_mask(self, mask: Tensor) -> Tensor:
+        """transformers asks a (B, L) mask whether it masks anything, for which a GPU must be waited for: there, the
+        families that take masks of all pairs (B, 1, L, L) get one."""
+        config: Any = getattr(self.model, "config", None)
+        takes = getattr(config, "model_type", None) in _WHOLE_MASK and config._attn_implementation == "sdpa"
+        if not (mask.is_cuda and takes):
+            return mask.long()
+        return mask[:, None, None].expand(-1, 1, mask.shape[1], -1)
 
     def _others(self, log_probs: Tensor) -> Tensor:
         return log_probs.sum(-1) - log_probs[:, self.label]

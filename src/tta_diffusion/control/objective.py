@@ -64,6 +64,21 @@ class TopText(SoftText):
         return embedded
 
 
+class HardText(SoftText):
+    """Tokens (B, L) as they are, for objectives that use no more than `embed` and `mask` (`embeds_only`)."""
+
+    def __init__(self, ids: Tensor, canvas: Canvas, u: float) -> None:
+        self.canvas, self.u = canvas, u
+        self.embeddings = []
+        self.ids = torch.where(canvas.pinned, canvas.ids, ids)
+        self.mask = canvas.inside_text(self.ids)
+
+    def embed(self, table: Tensor) -> Tensor:
+        embedded = F.embedding(self.ids, table)
+        self.embeddings.append(embedded)
+        return embedded
+
+
 class Judgement(NamedTuple):
     """What an objective thinks of each text of the batch."""
 
@@ -75,7 +90,9 @@ class Objective(Protocol):
     """One thing asked of a text. `name` says which in traces and errors.
 
     A class may say `pins_only = True` (it never judges) or `embeds_only = True` (its judgement uses `text.embed` and
-    `text.mask` alone, so that guidance need not look at the whole vocabulary).
+    `text.mask` alone, so that guidance need not look at the whole vocabulary). One that has a `capture_key` promises
+    that its judgement is a function of those and of this key, and never waits for the device: guidance may then replay
+    it from a CUDA graph.
     """
 
     name: str

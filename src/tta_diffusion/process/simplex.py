@@ -41,7 +41,7 @@ class SimplexProcess:
     vocab_size: int
     scale: float = 5.0  # K
     schedule: str = "cosine"
-    engine: str = "sparse"
+    engine: str = "tail"
     step_rule: str = "ddpm"
 
     def __post_init__(self) -> None:

@@ -60,6 +60,9 @@ def parser() -> argparse.ArgumentParser:
     own.add_argument("--engine", default="tail", help="noise engine of our sampler")
     own.add_argument("--measured", type=int, default=6, help="steps that are timed, spread over the trajectory")
     own.add_argument("--repeat", type=int, default=1, help="measurements, of which the median is reported")
+    own.add_argument(
+        "--graphs", action=argparse.BooleanOptionalAction, default=True, help="CUDA graphs in our sampler, on a GPU"
+    )
     own.add_argument("--contenders", default=",".join(CONTENDERS), help="who takes part")
     own.add_argument("--isolate", action=argparse.BooleanOptionalAction, help="a process for each; default: on CPU")
     own.add_argument("--out", type=Path, default=Path("runs/speed"), help="directory of the results")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 PUBLISHED, OURS, FLOOR, AR = "published", "ours", "floor", "ar"
 CONTENDERS = (PUBLISHED, OURS, FLOOR, AR)
+FLOOR_GRAPH = "floor_graph"  # the floor replayed from CUDA graphs: measured beside it on a GPU
 BACKBONES = {"base": (12, 768, 12), "small": (4, 256, 4)}  # layers, width, heads; base is RoBERTa-base and GPT-2
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 
@@ -27,6 +28,7 @@ class Case:
     engine: str = "tail"
     measured: int = 6  # steps that are timed, spread over the trajectory
     repeat: int = 1
+    graphs: bool = True  # of our sampler, on a GPU
 
     @property
     def name(self) -> str:
@@ -49,6 +51,7 @@ class Request:
     engine: str = "tail"
     measured: int = 6
     repeat: int = 1
+    graphs: bool = True
     contenders: Sequence[str] = CONTENDERS
     isolate: bool | None = None  # a process for each measurement; None: on a CPU, whose peak memory needs it
     out: Path = field(default_factory=lambda: Path("runs/speed"))
@@ -82,4 +85,5 @@ class Request:
                             engine=self.engine,
                             measured=self.measured,
                             repeat=self.repeat,
+                            graphs=self.graphs,
                         )

@@ -1,9 +1,13 @@
-"""The four that are timed. Each returns seconds a step (autoregressive: a token), after one unmeasured round."""
+"""The four that are timed, and the floor from CUDA graphs.
+
+Each returns seconds a step (autoregressive: a token), after an unmeasured round.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -11,13 +15,14 @@ from torch import Tensor
 from tta_diffusion.allocation import parse_allocation
 from tta_diffusion.canvas import Canvas, SpecialTokens
 from tta_diffusion.control.classifier import AttributeObjective
+from tta_diffusion.cuda_graphs import GraphCache, Recordable, Tensors
 from tta_diffusion.guidance import Guidance, GuidanceConfig
 from tta_diffusion.process.simplex import SimplexProcess
 from tta_diffusion.projection import ProjectionConfig
 from tta_diffusion.randomness import Randomness
 from tta_diffusion.sampler import Sampler, SamplerConfig
 from tta_diffusion.speed import networks, published
-from tta_diffusion.speed.case import AR, FLOOR, OURS, PUBLISHED, Case
+from tta_diffusion.speed.case import AR, FLOOR, FLOOR_GRAPH, OURS, PUBLISHED, Case
 
 PROMPT = [0, 100, 200]  # given tokens: the start token and two words
 
@@ -49,7 +54,7 @@ def sampler_of(case: Case, steps: int) -> Sampler:
     return Sampler(
         networks.make_denoiser(case),
         SimplexProcess(case.vocab, published.SCALE, engine=case.engine),
-        SamplerConfig(steps, projection=ProjectionConfig(published.TOP_P), early_exit=False),
+        SamplerConfig(steps, projection=ProjectionConfig(published.TOP_P), early_exit=False, graphs=case.graphs),
         parse_allocation("adaptive:0.6" if case.control else "constant"),
         guidance,
     )
@@ -59,8 +64,8 @@ def time_ours(case: Case) -> list[float]:
     """`measured` steps on the uniform grid 1, ..., 1 / measured: the mean over a trajectory of any length."""
     sampler, canvas = sampler_of(case, case.measured), sheet(case)
     seeds = Randomness.from_seeds(list(range(case.batch)), case.device)
-    short = sampler_like(sampler, 2)
-    short.sample(canvas, seeds)
+    for _ in range(3 if case.device.startswith("cuda") else 1):  # the third records the last of its graphs
+        sampler_like(sampler, 2).sample(canvas, seeds)
     seconds = []
     for _ in range(case.repeat):
         began = wait(case)
@@ -70,8 +75,7 @@ def time_ours(case: Case) -> list[float]:
 
 
 def sampler_like(sampler: Sampler, steps: int) -> Sampler:
-    config = SamplerConfig(steps, projection=sampler.config.projection, early_exit=False)
-    return Sampler(sampler.denoiser, sampler.process, config, sampler.allocation, sampler.guidance)
+    return replace(sampler, config=replace(sampler.config, steps=steps))
 
 
 def time_published(case: Case) -> list[float]:
@@ -95,22 +99,40 @@ def time_published(case: Case) -> list[float]:
 def time_floor(case: Case) -> list[float]:
     """Bare networks: one forward with the head at all positions; with control, forwards and backwards of the
     classifier down to its input embeddings."""
+    step, embeds = floor_step(case)
+    return _time_steps(case, lambda: step(embeds))
+
+
+def time_floor_graph(case: Case) -> list[float]:
+    """The same from CUDA graphs; nothing where they cannot be recorded."""
+    (step, embeds), cache = floor_step(case), GraphCache()
+    for _ in range(2):
+        cache.run("floor", step, (embeds,))
+    seconds = _time_steps(case, lambda: cache.run("floor", step, (embeds,)))
+    return [] if cache.failure else seconds
+
+
+def floor_step(case: Case) -> tuple[Recordable, Tensor]:
+    """A step of the bare networks as a function of input embeddings, and those."""
     denoiser = networks.make_denoiser(case)
     classifier = networks.make_classifier(case) if case.control else None
     width, table = denoiser.table.shape[1], denoiser.table
     embeds = torch.randn(case.batch, case.length, width, dtype=table.dtype, device=table.device)
-    mask = torch.ones(case.batch, case.length, dtype=torch.int64, device=table.device)
 
-    def step() -> None:
+    def step(shown: Tensor) -> tuple[Tensors, None]:
         with torch.no_grad():
-            denoiser.backbone.model(inputs_embeds=embeds)
-        if classifier is None:
-            return
-        for _ in range(case.iterations):
-            leaf = embeds.clone().requires_grad_(True)
-            scores = classifier(inputs_embeds=leaf, attention_mask=mask).logits
-            torch.autograd.grad(scores.float().log_softmax(-1)[:, published.LABEL].sum(), leaf)
+            found = [denoiser.backbone.model(inputs_embeds=shown).logits]
+        for _ in range(case.iterations if classifier else 0):
+            assert classifier is not None
+            leaf = shown.clone().requires_grad_(True)
+            scores = classifier(inputs_embeds=leaf).logits
+            found += torch.autograd.grad(scores.float().log_softmax(-1)[:, published.LABEL].sum(), leaf)
+        return tuple(found), None
 
+    return step, embeds
+
+
+def _time_steps(case: Case, step: Callable[[], object]) -> list[float]:
     step()
     seconds = []
     for _ in range(case.repeat):
@@ -144,5 +166,6 @@ TIMED: dict[str, Callable[[Case], list[float]]] = {
     PUBLISHED: time_published,
     OURS: time_ours,
     FLOOR: time_floor,
+    FLOOR_GRAPH: time_floor_graph,
     AR: time_autoregressive,
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tta_diffusion.speed import paper
-from tta_diffusion.speed.case import AR, FLOOR, OURS, PUBLISHED
+from tta_diffusion.speed.case import AR, FLOOR, FLOOR_GRAPH, OURS, PUBLISHED
 
 Row = dict[str, Any]  # {"case": ..., "published": {"seconds", "megabytes"}, "ours": ..., ...}
 
@@ -35,13 +35,15 @@ def markdown(rows: list[Row], settings: dict[str, Any]) -> str:
 
 
 def _steps(rows: list[Row]) -> str:
-    lines = [
-        "| case | ours, ms a step | floor, ms | published, ms | ours / floor | published / floor | published / ours "
-        "| ours, MB | published, MB | MB: ours / published |",
-        "|" + "---|" * 10,
+    graphed = any(_seconds(row, FLOOR_GRAPH) for row in rows)
+    heads = [
+        "case | ours, ms a step | floor, ms | published, ms | ours / floor | published / floor | published / ours "
+        "| ours, MB | published, MB | MB: ours / published",
+        *(["floor from CUDA graphs, ms | ours / that"] if graphed else []),
     ]
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * (12 if graphed else 10)]
     for row in rows:
-        ours, floor, theirs = (_seconds(row, who) for who in (OURS, FLOOR, PUBLISHED))
+        ours, floor, theirs, replayed = (_seconds(row, who) for who in (OURS, FLOOR, PUBLISHED, FLOOR_GRAPH))
         memory = [row.get(who, {}).get("megabytes") for who in (OURS, PUBLISHED)]
         cells = [
             row["name"],
@@ -51,6 +53,7 @@ def _steps(rows: list[Row]) -> str:
             _over(theirs, ours),
             *(_number(value) for value in memory),
             _over(*memory),
+            *([_number(replayed, 1000), _over(ours, replayed)] if graphed else []),
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from tta_diffusion.speed import report
-from tta_diffusion.speed.case import AR, Case, Request
+from tta_diffusion.speed.case import AR, FLOOR, FLOOR_GRAPH, Case, Request
 from tta_diffusion.speed.worker import measure, measure_apart
 
 
@@ -31,6 +31,8 @@ def run(request: Request) -> list[Path]:
         for who in request.contenders:
             bar.show(f"{case.name}: {who}")
             row[who] = _known(rows, case, who) or (measure_apart if apart else measure)(case, who)
+            if who == FLOOR and request.device.startswith("cuda"):
+                row[FLOOR_GRAPH] = measure(case, FLOOR_GRAPH)
             bar.advance()
         rows.append(row)
         written = report.write(rows, settings, request.out)
@@ -54,6 +56,7 @@ def _settings(request: Request) -> dict[str, Any]:
         "dtype": request.dtype,
         "backbone": request.backbone,
         "engine": request.engine,
+        "graphs": request.graphs,
         "steps": list(request.steps),
         "measured_steps": request.measured,
         "repeat": request.repeat,

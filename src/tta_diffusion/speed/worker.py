@@ -28,6 +28,8 @@ def measure(case: Case, contender: str) -> dict[str, Any]:
         seconds = sorted(TIMED[contender](case))
     except (torch.OutOfMemoryError, MemoryError):
         return {"seconds": None, "all": [], "megabytes": None, "note": "out of memory"}
+    if not seconds:
+        return {"seconds": None, "all": [], "megabytes": None, "note": "not possible here"}
     peak = torch.cuda.max_memory_allocated() if cuda else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {"seconds": seconds[len(seconds) // 2], "all": seconds, "megabytes": round(peak / 2**20)}
 
