@@ -277,6 +277,7 @@ def test_training_imports_neither_arrow_nor_the_command_line() -> None:
     script = (
         "import sys\n"
         "import tta_diffusion.training.classifier.__main__\n"
+        "import tta_diffusion.training.classifier.label\n"
         "print([m for m in ('pyarrow', 'typer', 'rich', 'datasets') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -44,6 +44,53 @@ def prepare_labelled(
     typer.echo(f"{out}: {size / 2**20:.1f} MiB")
 
 
+@app.command("label")
+def label_corpus(
+    teacher: Annotated[Path, typer.Argument(help="Folder of a trained classifier, with its own tokenizer.")],
+    out: Annotated[Path, typer.Argument(help="Folder for the arrays.")],
+    data: Annotated[Path, typer.Option(help="Prepared labelled arrays; all their rows are kept.")],
+    corpus: Annotated[Path, typer.Option(help="Prepared training corpus on the same vocabulary.")],
+    texts: Annotated[
+        list[Path] | None, typer.Option(help="jsonl file with a field 'text', such as samples; repeatable.")
+    ] = None,
+    rows: Annotated[int, typer.Option(help="Sequences drawn from the corpus.")] = 300_000,
+    weights: Annotated[
+        str, typer.Option(help="Shares of its sources, such as wikipedia=0.5,imdb=0.2 (default: by their size).")
+    ] = "",
+    other: Annotated[
+        str, typer.Option(help="Sources that belong to no class, such as imdb,gutenberg: undecided, unread.")
+    ] = "",
+    sure: Annotated[float, typer.Option(help="Probability that a class needs.")] = 0.9,
+    unsure: Annotated[float, typer.Option(help="Undecided where no class has this probability.")] = 0.6,
+    seed: Annotated[int, typer.Option(help="Seed of the sequences drawn.")] = 0,
+    device: Annotated[str, typer.Option(help="Where the teacher runs.")] = "auto",
+    batch: Annotated[int, typer.Option(help="Texts that the teacher reads at once.")] = 512,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace finished arrays in OUT.")] = False,
+) -> None:
+    """Add general text to labelled arrays, with the labels that a teacher gives it."""
+    from tta_diffusion.training.classifier.label import Request, label, summary
+
+    request = Request(
+        teacher,
+        out,
+        data,
+        corpus,
+        tuple(texts or ()),
+        rows,
+        weights,
+        other,
+        sure,
+        unsure,
+        seed,
+        device,
+        batch,
+        overwrite,
+    )
+    for line in summary(label(request)):
+        typer.echo(line)
+    typer.echo(str(out))
+
+
 @app.command("train")
 def train_classifier(
     config: Annotated[Path, typer.Argument(help="Recipe, such as configs/classifiers/guidance.yaml.")],

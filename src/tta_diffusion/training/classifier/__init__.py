@@ -1,1 +1,1 @@
-"""Training of text classifiers for guidance and evaluation: `prepare` labelled arrays, then `train` on them."""
+"""Training of text classifiers for guidance and evaluation: `prepare` labelled arrays, `label` more, `train`."""

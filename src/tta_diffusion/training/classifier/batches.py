@@ -1,4 +1,9 @@
-"""Batches of labelled rows: functions of (seed, step) alone."""
+"""Batches of labelled rows: functions of (seed, step) alone.
+
+Balanced batches are shared out in three steps. A share `undecided` is of no class; the classes take the rest in
+turns; of a class, a share `given` is from the data set and the others are those that a teacher labelled. What the data
+has none of gets no share: without a teacher only the classes take turns.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ from torch import Tensor
 from tta_diffusion.data.permute import permute
 from tta_diffusion.training.batches import micro_seed
 from tta_diffusion.training.classifier.config import OptimSettings
-from tta_diffusion.training.classifier.store import LabelledStore, Split
+from tta_diffusion.training.classifier.store import UNDECIDED, LabelledStore, Split
 
 SHORTEST = 4  # tokens of a text that is cut: <s> and three more
 
@@ -37,13 +42,17 @@ def take(split: Split, rows: np.ndarray) -> Batch:
 
 
 class TrainingBatches:
-    """Endless batches of one task: every class in turn its rows in random order, epoch after epoch."""
+    """Endless batches of one task: every group of rows in random order, epoch after epoch."""
 
     def __init__(self, store: LabelledStore, settings: OptimSettings, seed: int) -> None:
         self.store, self.settings, self.seed = store, settings, seed
-        labels = store.train.labels
-        every = [np.flatnonzero(labels == label) for label in range(len(store.labels))]
-        self.groups = [rows for rows in every if len(rows)] if settings.balanced else [np.arange(len(labels))]
+        labels, taught = store.train.labels, store.train.taught
+        nothing = np.arange(0)
+        self.undecided = np.flatnonzero(labels == UNDECIDED) if settings.balanced else nothing
+        self.classes = [(np.arange(len(labels)), nothing)]  # (given rows, taught rows)
+        if settings.balanced:
+            of_class = [labels == label for label in range(len(store.labels))]
+            self.classes = [(np.flatnonzero(x & ~taught), np.flatnonzero(x & taught)) for x in of_class if x.any()]
 
     def __getitem__(self, step: int) -> Batch:
         generator = torch.Generator().manual_seed(micro_seed(self.seed, step, 0))
@@ -56,16 +65,39 @@ class TrainingBatches:
         return batch
 
     def _rows(self, step: int) -> np.ndarray:
-        """(batch,) row numbers; slot i of the run belongs to group i mod G, and is the (i // G)-th row of it."""
+        """(batch,) row numbers; the slots of all batches are numbered through, and each group counts its own."""
+        rows = np.empty(self.settings.batch, dtype=np.int64)
         slots = step * self.settings.batch + np.arange(self.settings.batch)
-        rows = np.empty(len(slots), dtype=np.int64)
-        for g, group in enumerate(self.groups):
-            mine = slots % len(self.groups) == g
-            epoch, position = np.divmod(slots[mine] // len(self.groups), len(group))
-            for e in np.unique(epoch):
-                order = permute(position[epoch == e], len(group), (self.seed, g, int(e)))
-                rows[np.flatnonzero(mine)[epoch == e]] = group[order]
+        aside, slots = share_out(slots, self.settings.undecided if len(self.undecided) else 0.0)
+        count = len(self.classes)
+        rows[aside] = self._nth(self.undecided, slots[aside], 2 * count)
+        for g, (given, taught) in enumerate(self.classes):
+            mine = np.flatnonzero(~aside & (slots % count == g))
+            share = self.settings.given if len(given) and len(taught) else float(len(given) > 0)
+            own, turns = share_out(slots[mine] // count, share)
+            rows[mine[own]] = self._nth(given, turns[own], g)
+            rows[mine[~own]] = self._nth(taught, turns[~own], count + g)
         return rows
+
+    def _nth(self, group: np.ndarray, turns: np.ndarray, key: int) -> np.ndarray:
+        """The rows of a group that come at these turns; every epoch has an order of its own."""
+        rows = np.empty(len(turns), dtype=np.int64)
+        if len(turns):
+            epoch, position = np.divmod(turns, len(group))
+            for e in np.unique(epoch):
+                rows[epoch == e] = group[permute(position[epoch == e], len(group), (self.seed, key, int(e)))]
+        return rows
+
+
+def share_out(turns: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
+    """Which of the turns 0, 1, 2, ... make up a share of them, and the number of each among its own kind.
+
+    c(n) = floor(share n + 1/2) of the first n turns are in the share, so turn n is if c(n + 1) > c(n): as even as whole
+    numbers allow, in every batch and over the run.
+    """
+    before, after = (np.floor(share * n + 0.5).astype(np.int64) for n in (turns, turns + 1))
+    inside = after > before
+    return inside, np.where(inside, before, turns - before)
 
 
 def cut(batch: Batch, share: float, end: int, pad: int, generator: torch.Generator) -> Batch:

@@ -18,12 +18,16 @@ def card(task: str, result: dict[str, Any], report: dict[str, Any]) -> str:
         f"| {after['ece']:.3f} |"
         for (name, before), after in zip(result["before"].items(), result["after"].values(), strict=True)
     )
+    teacher = result["teacher"]
+    taught = (
+        f" Rows of the sources `taught:...` were labelled by the classifier `{teacher['name']}`." if teacher else ""
+    )
     prior = "with every class weighted equally" if result["balanced"] else "with classes as often as in the data"
     return f"""# {task.capitalize()} classifier
 
 Labels: {", ".join(result["labels"])}. {report["parameters"] / 1e6:.1f}M parameters, sequences of up to
 {result["length"]} tokens. Trained with tta-diffusion {__version__} on {half}, on clean text and on the soft, noisy
-inputs of diffusion sampling.
+inputs of diffusion sampling.{taught}
 
 | source | training rows | validation rows |
 |---|---|---|

@@ -48,6 +48,8 @@ class OptimSettings:
     ema: float = 0.998  # 0: off
     label_smoothing: float = 0.0
     balanced: bool = True  # every class as often as every other, in training and in the measures
+    undecided: float = 0.2  # balanced, and a teacher found some rows to be of no class: their share of a batch
+    given: float = 0.5  # balanced, and a teacher labelled rows of a class: the share of the class's own data set
     cut: float = 0.3  # share of the sequences cut to a random beginning
     task_power: float = 0.5  # several tasks: how often each comes goes with its number of rows to this power
 
@@ -97,6 +99,10 @@ class ClassifierConfig:
             raise ValueError(
                 f"optim.steps and optim.batch must be 1 or more, got {self.optim.steps} and {self.optim.batch}"
             )
+        if not 0 <= self.optim.undecided < 1:
+            raise ValueError(f"optim.undecided must be 0 or more and below 1, got {self.optim.undecided}")
+        if not 0 <= self.optim.given <= 1:
+            raise ValueError(f"optim.given must lie between 0 and 1, got {self.optim.given}")
         if self.run.precision not in ("bf16", "fp32"):
             raise ValueError(f"run.precision must be bf16 or fp32, got '{self.run.precision}'")
 

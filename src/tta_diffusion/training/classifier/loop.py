@@ -20,7 +20,7 @@ from tta_diffusion.training.classifier.config import ClassifierConfig
 from tta_diffusion.training.classifier.evaluate import Validation
 from tta_diffusion.training.classifier.model import build_classifiers, table_of
 from tta_diffusion.training.classifier.soft import Softener
-from tta_diffusion.training.classifier.store import LabelledStore
+from tta_diffusion.training.classifier.store import UNDECIDED, LabelledStore
 from tta_diffusion.training.times import learning_rate
 
 METRICS = "metrics.jsonl"
@@ -92,7 +92,7 @@ class ClassifierRun:
             embeds = self.softener(batch.ids, table, store.meta["robust"], micro_seed(run.seed, step, 1))
             logits = self.runners[task](inputs_embeds=embeds, attention_mask=batch.mask).logits
             aside = self._undecided(task, batch, micro_seed(run.seed, step, 2))
-        loss = F.cross_entropy(logits.float(), batch.labels, label_smoothing=optim.label_smoothing)
+        loss = classification_loss(logits.float(), batch.labels, optim.label_smoothing)
         (loss + self.config.soft.nonsense * aside).backward()
         torch.nn.utils.clip_grad_norm_(self.parameters, optim.clip)
         self.optimizer.step()
@@ -111,7 +111,7 @@ class ClassifierRun:
             return torch.zeros((), device=self.device)
         embeds = self.softener.nonsense(batch.ids[:count], table_of(self.classifiers[task]), seed)
         logits = self.runners[task](inputs_embeds=embeds, attention_mask=batch.mask[:count]).logits
-        return -logits.float().log_softmax(-1).mean()
+        return even_loss(logits.float()).mean()
 
     def _evaluate(self, directory: Path, step: int) -> None:
         """Measures the averaged weights and remembers them if they are the best so far."""
@@ -146,6 +146,17 @@ class ClassifierRun:
             for parameter, value in zip(self.parameters, self.best[2], strict=True):
                 parameter.copy_(value)
         return self.best[1]
+
+
+def classification_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Mean cross-entropy of logits (B, C) with the labels (B,), or with the even distribution where they are -1."""
+    decided = F.cross_entropy(logits, labels.clamp(min=0), reduction="none", label_smoothing=smoothing)
+    return torch.where(labels == UNDECIDED, even_loss(logits), decided).mean()
+
+
+def even_loss(logits: Tensor) -> Tensor:
+    """(B,) cross-entropy of the even distribution over C labels, -1/C sum_c log p(c): least where p is even."""
+    return -logits.log_softmax(-1).mean(-1)
 
 
 def open_stores(directories: tuple[str, ...]) -> dict[str, LabelledStore]:

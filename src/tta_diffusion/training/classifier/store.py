@@ -1,7 +1,9 @@
 """Labelled token arrays on disk. Reading them needs numpy and nothing else.
 
 A directory: `meta.json`, `tokenizer/`, and `train.npz`, `validation.npz` with ids (N, L), lengths (N,), labels (N,)
-and sources (N,), the number of the data set that a row is from.
+and sources (N,), the number of the data set that a row is from. Where a teacher labelled some of the rows (`label`),
+there is also origin (N,): 0 for rows that came with their label, 1 for the teacher's; those that it could not decide
+have the label -1.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from numpy.typing import NDArray
 
 FORMAT, VERSION = "tta-labelled", 1
 META, TOKENIZER, SPLITS = "meta.json", "tokenizer", ("train", "validation")
+UNDECIDED = -1  # label of a text that is of no class
+GIVEN, TAUGHT = 0, 1  # origin of a label: the data set, or a teacher
 
 
 @dataclass(frozen=True)
@@ -28,17 +32,26 @@ class Split:
     lengths: NDArray[Any]
     labels: NDArray[Any]
     sources: NDArray[Any]
+    origin: NDArray[Any] | None = None  # None: all labels were given
+
+    @property
+    def taught(self) -> NDArray[np.bool_]:
+        """(N,) which rows a teacher labelled."""
+        return np.zeros(len(self), dtype=bool) if self.origin is None else self.origin == TAUGHT
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        found = {"ids": self.ids, "lengths": self.lengths, "labels": self.labels, "sources": self.sources}
+        return found if self.origin is None else {**found, "origin": self.origin}
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def save(self, path: Path) -> None:
-        np.savez_compressed(path, ids=self.ids, lengths=self.lengths, labels=self.labels, sources=self.sources)
+        np.savez_compressed(path, **self.arrays())  # type: ignore[arg-type]
 
     def digest(self) -> str:
         """Of the content, whatever its compression."""
-        parts = (self.ids, self.lengths, self.labels, self.sources)
-        return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
+        return hashlib.sha256(b"".join(part.tobytes() for part in self.arrays().values())).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -95,6 +108,12 @@ class LabelledStore:
                 f"the {split} data of '{self.directory}' has the label {int(rows.labels.max())}, but the head has "
                 f"{len(self.labels)} labels ({', '.join(self.labels)})"
             )
+        lowest = UNDECIDED if split == "training" else 0  # a measure needs a label
+        if int(rows.labels.min()) < lowest:
+            raise ValueError(
+                f"the {split} data of '{self.directory}' has the label {int(rows.labels.min())}, but the lowest is "
+                f"{lowest}: prepare the data again"
+            )
         if int(rows.ids.max()) >= self.vocab_size:
             raise ValueError(
                 f"the {split} data of '{self.directory}' has the token {int(rows.ids.max())}, but the vocabulary "
@@ -105,6 +124,7 @@ class LabelledStore:
 def _read(path: Path) -> Split:
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            return Split(arrays["ids"], arrays["lengths"], arrays["labels"], arrays["sources"])
+            origin = arrays.get("origin")
+            return Split(arrays["ids"], arrays["lengths"], arrays["labels"], arrays["sources"], origin)
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"'{path}' cannot be read ({error}): prepare the data again") from error

@@ -69,6 +69,7 @@ def describe(store: LabelledStore) -> dict[str, Any]:
         "length": store.meta["length"],
         "training_rows": len(store.train),
         "sources": store.meta["sources"],
+        "teacher": store.meta.get("teacher"),
         "data_fingerprint": store.meta["fingerprint"],
     }
 
