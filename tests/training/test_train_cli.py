@@ -58,6 +58,20 @@ def test_resume_is_the_default_and_fresh_asks(recipe: Path, tmp_path: Path) -> N
     assert (out / "notes.txt").read_text() == "mine"
 
 
+def test_complete_fails_where_time_ran_out(recipe: Path, tmp_path: Path) -> None:
+    stages = "stages=[{grid: 5, steps: 1}]"
+    short = tta_train(recipe, stages, "run.minutes=0")
+    assert short.exit_code == 0, short.output
+    refused = tta_train(recipe, "optim.steps=3", stages, "run.minutes=0", "--complete")
+    assert "is not finished: give the same command again" in str(refused.exception)
+    assert not (tmp_path / "out" / "reduced-5-forward").exists()
+
+    done = tta_train(recipe, "optim.steps=3", stages, "--complete")
+    assert done.exit_code == 0, done.output
+    assert str(tmp_path / "out" / "reduced-5-forward" / "model") in done.output
+    assert tta_train(recipe, "optim.steps=3", stages, "run.minutes=0", "--complete").exit_code == 0
+
+
 def test_fresh_where_there_is_nothing(recipe: Path, tmp_path: Path) -> None:
     assert tta_train(recipe, "--fresh").exit_code == 0
     assert (tmp_path / "out" / "model").is_dir()

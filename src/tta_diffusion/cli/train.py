@@ -54,6 +54,9 @@ def train(
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="With --fresh: delete without asking for this flag.")
     ] = False,
+    complete: Annotated[
+        bool, typer.Option("--complete", help="Fail where run.minutes ended it before the last step of the last stage.")
+    ] = False,
 ) -> None:
     """Train a denoiser on a prepared corpus.
 
@@ -69,10 +72,13 @@ def train(
         _clear(settings, yes)
 
     from tta_diffusion.training.distributed import teardown
-    from tta_diffusion.training.stages import train_all
+    from tta_diffusion.training.stages import finished, stage_configs, train_all
 
     try:
-        typer.echo(train_all(settings))
+        model = train_all(settings)
+        typer.echo(model)
+        if complete and not finished(stage_configs(settings)[-1]):
+            raise ValueError(f"'{model}' is not finished: give the same command again to go on")
     finally:
         teardown()
 
