@@ -65,6 +65,8 @@ def test_all_tables_are_printed(data: Path, capsys: pytest.CaptureFixture[str]) 
     dist = ((9 - 2) / 9 + 1 / 3 + 2 / 4) / 3
     assert f"| sentiment | 3 | {dist:.4f} [" in printed
     assert "| topic | 2 | 0 | " in printed  # two texts read by the scorer, no failure
+    assert "| sentiment | 3 | controls/sentiment | " in printed
+    assert "| topic | 3 | controls/topic | " in printed
     assert "| sentiment | 3 | VADER (lexical) | 0.667 [" in printed
     assert "| mixed, continuations | 3 | " in printed
     assert "| detoxification | 1 | " in printed

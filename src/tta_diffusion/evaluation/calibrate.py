@@ -78,7 +78,7 @@ def accuracy_table(tasks: dict[str, list[Row]], controls: Path) -> Iterator[str]
     for task in ("sentiment", "topic"):
         rows = tasks[task]
         targets = [TOPICS.get(str(row["target"]), str(row["target"])) for row in rows]
-        judges: dict[str, Classifier] = {"guidance classifier": TextClassifier.from_pretrained(controls / task)}
+        judges: dict[str, Classifier] = {name_of(controls / task): TextClassifier.from_pretrained(controls / task)}
         if task == "sentiment":
             judges["VADER (lexical)"] = VaderSentiment()
         for name, judge in judges.items():
@@ -120,6 +120,12 @@ def read(path: Path) -> list[Row]:
         raise SystemExit(f"no data at '{path}': give the directory of the data sets with --data-dir")
     rows: list[Row] = require("pyarrow.parquet", "pyarrow").read_table(path).to_pylist()
     return rows
+
+
+def name_of(classifier: Path) -> str:
+    """A classifier as the table names it: its directory, and the one that it is in."""
+    found = classifier.resolve()
+    return f"{found.parent.name}/{found.name}"
 
 
 def draw(rows: list[Row], limit: int) -> list[Row]:

@@ -15,7 +15,7 @@ from tta_diffusion.evaluation.bench.task import Task
 
 RECORD = "run.json"
 SAMPLED = 1 << 20
-WORLDLY = ("batch_size",)  # settings that change the speed, not the texts
+WORLDLY = ("batch_size", "graphs")  # settings that change the speed, not the texts
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 from tta_diffusion.configuration import build
 from tta_diffusion.evaluation.bench.cache import ScoreCache, Scorer
 from tta_diffusion.evaluation.bench.metrics import Item, Scores, measure
-from tta_diffusion.evaluation.bench.record import Record, fingerprint, read_record
+from tta_diffusion.evaluation.bench.record import Identity, Record, fingerprint, read_record
 from tta_diffusion.evaluation.bench.store import Sample, SampleStore, chosen, read_lines, replace_text
 
 RESULTS, VALUES = "results.json", "values.jsonl"
@@ -110,8 +110,18 @@ def _plain_numbers(scores: Scores) -> dict[str, float]:
 def _warnings(record: Record, scorers: dict[str, str]) -> list[str]:
     """A classifier that steered the texts will be pleased with them, whatever they are worth."""
     own = record.identity
-    guide = fingerprint(Path(own.model) / "controls" / own.task.control) if own.model and own.task.control else ""
+    guide = _steering_weights(own)
     return [f"{name} is the classifier that steered" for name, who in scorers.items() if guide and guide in who]
+
+
+def _steering_weights(identity: Identity) -> str:
+    """The fingerprint of the classifier that steered; the shipped model has no name."""
+    model = identity.model
+    if identity.method == "tta" and not model:
+        from tta_diffusion.cli.model import SHIPPED
+
+        model = str(SHIPPED)
+    return fingerprint(Path(model) / "controls" / identity.task.control) if model and identity.task.control else ""
 
 
 def _any(items: list[Item]) -> bool:

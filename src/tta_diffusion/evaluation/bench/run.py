@@ -41,14 +41,16 @@ class Request:
         return self.task.settings | self.settings
 
     def identity(self) -> Identity:
-        model = self.model or ""
+        model, weights = self.model or "", fingerprint(self.model or "")
         if self.method == "tta":
-            from tta_diffusion.cli.model import find_model
+            from tta_diffusion.cli.model import SHIPPED, find_model
 
-            model = find_model(self.model)
+            found = find_model(self.model)
+            # The shipped model has no name: where it is installed differs from machine to machine.
+            model, weights = "" if found == str(SHIPPED) else found, fingerprint(found)
         settings = {} if self.method == "file" else self.all_settings
         file = str(self.file or "")
-        return Identity(self.task, self.method, settings, self.seed, model, fingerprint(model), file, self.dtype or "")
+        return Identity(self.task, self.method, settings, self.seed, model, weights, file, self.dtype or "")
 
 
 def run(request: Request, world: World | None = None) -> tuple[Path, Record]:

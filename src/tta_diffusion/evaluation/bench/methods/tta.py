@@ -33,7 +33,12 @@ class PipelineMethod(Method):
     def describe(self) -> dict[str, Any]:
         own = self.pipeline.denoiser.config
         parameters = sum(p.numel() for p in self.pipeline.denoiser.parameters())
-        return {"parameters": parameters, "trained_steps": own.trained_steps, "vocab_size": own.vocab_size}
+        return {
+            "parameters": parameters,
+            "trained_steps": own.trained_steps,
+            "vocab_size": own.vocab_size,
+            "defaults": dict(own.sampling),  # used where the run's settings say nothing
+        }
 
     def generate(
         self, prompts: Sequence[str], control: str | None, num_samples: int, seed: int, **settings: Any
