@@ -13,8 +13,8 @@ import fake_cuda
 from tta_diffusion.randomness import Randomness
 from tta_diffusion.speed import contenders, networks, paper, published
 from tta_diffusion.speed.arguments import main, request_of
-from tta_diffusion.speed.case import CONTENDERS, FLOOR_GRAPH, Case, Request
-from tta_diffusion.speed.report import markdown
+from tta_diffusion.speed.case import CONTENDERS, FLOOR, FLOOR_GRAPH, OURS, PUBLISHED, Case, Request
+from tta_diffusion.speed.report import markdown, over_floor
 
 
 def small(**changes: object) -> Case:
@@ -110,3 +110,9 @@ def test_the_papers_table():
     assert "| 5.00 | 1.4 |" in markdown([row], settings)
     assert "CUDA" not in markdown([row], settings)
     assert "| 500 | 2.00 |" in markdown([row | {FLOOR_GRAPH: {"seconds": 0.5}}], settings)
+
+
+def test_who_was_not_measured_has_no_bar() -> None:
+    rows = [{OURS: {"seconds": 3.0}, FLOOR: {"seconds": 2.0}}, {FLOOR: {"seconds": 2.0}}, {OURS: {"seconds": 1.0}}]
+    assert over_floor(rows, OURS) == {0: 1.5}
+    assert over_floor(rows, PUBLISHED) == {}

@@ -82,6 +82,12 @@ def write(rows: list[Row], settings: dict[str, Any], out: Path) -> list[Path]:
     return [out / "speed.json", out / "speed.md", *_plot(rows, out / "speed.png")]
 
 
+def over_floor(rows: list[Row], who: str) -> dict[int, float]:
+    """Row number -> seconds over those of the floor, where both were measured."""
+    pairs = ((i, _seconds(row, who), _seconds(row, FLOOR)) for i, row in enumerate(rows))
+    return {i: mine / floor for i, mine, floor in pairs if mine and floor}
+
+
 def _plot(rows: list[Row], path: Path) -> list[Path]:
     """Bars: seconds a step over the floor, for the published algorithm and for ours."""
     try:
@@ -96,8 +102,11 @@ def _plot(rows: list[Row], path: Path) -> list[Path]:
         return []
     figure, axes = pyplot.subplots(figsize=(8, 1 + 0.5 * len(shown)))
     for shift, who, colour in ((0.2, PUBLISHED, "#b5651d"), (-0.2, OURS, "#1f77b4")):
-        ratios = [(_seconds(row, who) or 0.0) / row[FLOOR]["seconds"] for row in shown]
-        bars = axes.barh([i + shift for i in range(len(shown))], ratios, height=0.38, color=colour, label=who)
+        ratios = over_floor(shown, who)
+        if not ratios:
+            continue
+        places = [place + shift for place in ratios]
+        bars = axes.barh(places, list(ratios.values()), height=0.38, color=colour, label=who)
         axes.bar_label(bars, fmt="%.2f", padding=2)
     axes.axvline(1.0, color="black", linewidth=0.8)
     axes.set_yticks(range(len(shown)), [row["name"] for row in shown])
