@@ -13,6 +13,7 @@ import yaml
 from test_bench_helpers import FACTORY, TASK_YAML, bench
 
 from conftest import make_classifier
+from tta_diffusion.evaluation.bench.record import fingerprint, read_record
 
 SMALL = """
 control: sentiment
@@ -46,6 +47,18 @@ def done(task: Path, judge: Path, model_directory: Path, tmp_path_factory: pytes
     words = ["--scorer", "none", "--classifier", judge, "--device", "cpu"]
     assert bench(task, "--model", model_directory, "--out", out, *words) == 0
     return out
+
+
+def test_the_shipped_model_has_no_name_and_is_the_one_that_writes(
+    task: Path, model_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Named outright, whatever TTA_MODEL says."""
+    monkeypatch.setattr("tta_diffusion.cli.model.SHIPPED", model_directory)
+    monkeypatch.setenv("TTA_MODEL", "no/such/model")
+    assert bench(task, "--model", model_directory, "--out", tmp_path / "run", "--no-score", "--limit", "1") == 0
+    identity = read_record(tmp_path / "run").identity
+    assert identity.model == ""
+    assert identity.weights == fingerprint(model_directory) != ""
 
 
 def test_a_run_with_our_pipeline(done: Path, model_directory: Path) -> None:

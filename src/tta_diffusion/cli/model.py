@@ -26,6 +26,16 @@ def find_model(given: str | None) -> str:
     return str(SHIPPED)
 
 
+def model_name(directory: str) -> str:
+    """A model as records name it: the shipped one by nothing, since where it is installed differs between machines."""
+    return "" if directory == str(SHIPPED) else directory
+
+
+def model_directory(name: str) -> str:
+    """Where the model of a record lies."""
+    return name or str(SHIPPED)
+
+
 def load_model(model: str, device: str, dtype: str | None) -> TTAPipeline:
     """A pipeline, without the chatter of the libraries below it."""
     if dtype is not None and dtype not in DTYPES:

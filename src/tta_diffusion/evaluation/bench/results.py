@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from tta_diffusion.cli.model import model_directory
 from tta_diffusion.configuration import build
 from tta_diffusion.evaluation.bench.cache import ScoreCache, Scorer
 from tta_diffusion.evaluation.bench.metrics import Item, Scores, measure
@@ -115,12 +116,8 @@ def _warnings(record: Record, scorers: dict[str, str]) -> list[str]:
 
 
 def _steering_weights(identity: Identity) -> str:
-    """The fingerprint of the classifier that steered; the shipped model has no name."""
-    model = identity.model
-    if identity.method == "tta" and not model:
-        from tta_diffusion.cli.model import SHIPPED
-
-        model = str(SHIPPED)
+    """The fingerprint of the classifier that steered."""
+    model = model_directory(identity.model) if identity.method == "tta" else identity.model
     return fingerprint(Path(model) / "controls" / identity.task.control) if model and identity.task.control else ""
 
 

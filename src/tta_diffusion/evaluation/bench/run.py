@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tta_diffusion.cli.model import find_model, model_name
 from tta_diffusion.evaluation.bench.methods.base import Method, MethodOptions, find_method
 from tta_diffusion.evaluation.bench.plan import Batch, Key, Plan, World, make_plan
 from tta_diffusion.evaluation.bench.progress import progress
@@ -40,17 +41,18 @@ class Request:
     def all_settings(self) -> dict[str, Any]:
         return self.task.settings | self.settings
 
-    def identity(self) -> Identity:
-        model, weights = self.model or "", fingerprint(self.model or "")
-        if self.method == "tta":
-            from tta_diffusion.cli.model import SHIPPED, find_model
+    @property
+    def directory(self) -> str:
+        """Of the model; empty where the method has none."""
+        return find_model(self.model) if self.method == "tta" else self.model or ""
 
-            found = find_model(self.model)
-            # The shipped model has no name: where it is installed differs from machine to machine.
-            model, weights = "" if found == str(SHIPPED) else found, fingerprint(found)
+    def identity(self) -> Identity:
+        model = self.directory
         settings = {} if self.method == "file" else self.all_settings
         file = str(self.file or "")
-        return Identity(self.task, self.method, settings, self.seed, model, weights, file, self.dtype or "")
+        return Identity(
+            self.task, self.method, settings, self.seed, model_name(model), fingerprint(model), file, self.dtype or ""
+        )
 
 
 def run(request: Request, world: World | None = None) -> tuple[Path, Record]:
@@ -62,7 +64,7 @@ def run(request: Request, world: World | None = None) -> tuple[Path, Record]:
     identity = request.identity()
     out = request.out or DEFAULT_OUT / short_name(identity)
     check_same(out, identity, plan.prompts)
-    options = MethodOptions(request.task, plan, identity.model or None, request.file, request.device, request.dtype)
+    options = MethodOptions(request.task, plan, request.directory or None, request.file, request.device, request.dtype)
     method = find_method(request.method)(options)
     controls = [request.task.control_for(label) for label in plan.labels]
     used = method.prepare(plan.prompts, controls, request.all_settings)
