@@ -49,7 +49,7 @@ lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
 
-model: runs/start/config.json $(TASKS:%=runs/controls/%/report.json) ## train the shipped model from DATA; stopped, it goes on when called again
+model: runs/start/config.json $(TASKS:%=runs/controls/%/report.json) ## train the next model from DATA and put it into the package; stopped, it goes on when called again
 	$(BIN)/tta train configs/train/model.yaml --complete $(if $(MINUTES),run.minutes=$(MINUTES))
 	$(BIN)/tta train configs/train/model-reduced.yaml --complete $(if $(MINUTES),run.minutes=$(MINUTES))
 	$(BIN)/tta model pack $(TRAINED) $(SHIPPED) --controls runs/controls --overwrite
