@@ -110,3 +110,17 @@ def test_bad_stages_fail_before_anything_runs(
     with pytest.raises(ValueError, match=message.replace("?", r"\?")):
         train_all(make_config(corpus, tmp_path / "out", stages=stages), ALONE)
     assert not (tmp_path / "out").exists()
+
+
+def test_one_stage_on_several_grids(corpus: Path, tmp_path: Path) -> None:
+    stage = {"grid": [4, 10], "steps": 2, "form": "rollout", "spacing": "information"}
+    config = make_config(corpus, tmp_path / "out", optim={"steps": 2}, stages=[stage])
+    model = train_all(config, ALONE)
+    assert model == tmp_path / "out" / "reduced-4-10-rollout" / "model"
+    assert json.loads((model / "denoiser.json").read_text())["trained_steps"] == 4
+    assert "information grid of 4 and 10 times" in (model / "README.md").read_text()
+
+
+def test_an_unknown_spacing_is_an_error_before_training(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="time grid 'even'"):
+        make_config(corpus, tmp_path / "out", time={"grid": 4, "spacing": "even"})

@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from tta_diffusion.grid import make_grid
+from tta_diffusion.schedule import get_schedule
 from tta_diffusion.training.config import TimeSettings
-from tta_diffusion.training.times import BUCKETS, TimeSampler, learning_rate
+from tta_diffusion.training.times import BUCKETS, TimeSampler, learning_rate, training_grids
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -33,9 +35,13 @@ def teach(sampler: TimeSampler, low: float = 0.0) -> TimeSampler:
     return sampler
 
 
+def on_grids(settings: TimeSettings) -> TimeSampler:
+    return TimeSampler(settings, grids=training_grids(settings, get_schedule("cosine"), 100))
+
+
 @pytest.mark.parametrize("low", [0.0, 0.3])
 def test_uniform_covers_its_range(low: float) -> None:
-    u = TimeSampler(TimeSettings(low=low)).shared(4000, generator())
+    u = TimeSampler(TimeSettings(low=low)).shared(4000, generator())[0]
     assert low < float(u.min()) < low + 0.01
     assert 0.999 < float(u.max()) <= 1
     assert star_discrepancy((u - low) / (1 - low)) < 0.01
@@ -44,7 +50,7 @@ def test_uniform_covers_its_range(low: float) -> None:
 @pytest.mark.parametrize("steps", [1, 20, 50, 1500, 5000])
 @pytest.mark.parametrize("sampler", ["grid", "loss-aware"])
 def test_grid_hits_only_its_points(steps: int, sampler: str) -> None:
-    u = TimeSampler(TimeSettings(sampler=sampler, grid=steps)).shared(8000, generator())
+    u = on_grids(TimeSettings(sampler=sampler, grid=steps)).shared(8000, generator())[0]
     k = (u * steps).round()
     assert torch.equal(u, (k.double() / steps).float())
     assert (float(k.min()), float(k.max())) == (1, steps)  # never u = 0
@@ -52,10 +58,27 @@ def test_grid_hits_only_its_points(steps: int, sampler: str) -> None:
         assert torch.bincount(k.long(), minlength=steps + 1)[1:].double().std(correction=0) <= 1  # all of them, evenly
 
 
+@pytest.mark.parametrize("spacing", ["uniform", "information"])
+def test_rows_take_turns_on_several_grids(spacing: str) -> None:
+    sampler = on_grids(TimeSettings(grid=(4, 10), spacing=spacing))
+    u, earlier = sampler.shared(800, generator())
+    for turn, steps in enumerate((4, 10)):
+        times = make_grid(spacing, steps, get_schedule("cosine"), 100).float().tolist()  # falling, as it is sampled
+        before = dict(zip(times, [times[0], *times], strict=False))  # what the sampler looked at one step earlier
+        mine = list(zip(u[turn::2].tolist(), earlier[turn::2].tolist(), strict=True))
+        assert {time for time, _ in mine} == set(times)
+        assert all(before[time] == up for time, up in mine)
+
+
+def test_without_a_grid_a_step_is_a_fiftieth() -> None:
+    u, earlier = TimeSampler(TimeSettings()).shared(100, generator())
+    assert torch.allclose(earlier, (u + 0.02).clamp(max=1.0))
+
+
 def test_low_discrepancy() -> None:
     def worst(spread: bool) -> float:
         sampler = TimeSampler(TimeSettings(low_discrepancy=spread))
-        return max(star_discrepancy(sampler.shared(64, generator(seed))) for seed in range(20))
+        return max(star_discrepancy(sampler.shared(64, generator(seed))[0]) for seed in range(20))
 
     assert worst(True) <= 1 / 64 + 1e-6  # one point in each of 64 cells
     assert worst(False) > 4 * worst(True)
@@ -63,7 +86,7 @@ def test_low_discrepancy() -> None:
 
 def test_spread_times_are_in_no_order_and_uniform_one_by_one() -> None:
     sampler = TimeSampler(TimeSettings())
-    first = torch.stack([sampler.shared(8, generator(seed))[0] for seed in range(2000)])
+    first = torch.stack([sampler.shared(8, generator(seed))[0][0] for seed in range(2000)])
     assert star_discrepancy(first) < 1.63 / math.sqrt(2000)  # Kolmogorov-Smirnov, 1 %
 
 
@@ -71,13 +94,13 @@ def test_spread_times_are_in_no_order_and_uniform_one_by_one() -> None:
 def test_loss_aware_follows_the_slope(low: float) -> None:
     settings = TimeSettings(sampler="loss-aware", low=low, loss_aware_share=0.7)
     untaught, taught = TimeSampler(settings), teach(TimeSampler(settings), low)
-    share = (taught.shared(4000, generator()) - low) / (1 - low)
+    share = (taught.shared(4000, generator())[0] - low) / (1 - low)
     # The slope is taken between buckets and smoothed over neighbours: look a little beyond the steep part.
     first, last = 0.22, 0.57
     steep = float(((share > first) & (share < last)).double().mean())
     assert steep == pytest.approx(0.7 + 0.3 * (last - first), abs=0.02)
     assert float(((share > 0.6) & (share < 0.85)).double().mean()) == pytest.approx(0.3 * 0.25, abs=0.01)
-    before = (untaught.shared(4000, generator()) - low) / (1 - low)
+    before = (untaught.shared(4000, generator())[0] - low) / (1 - low)
     assert float(((before > first) & (before < last)).double().mean()) == pytest.approx(last - first, abs=0.01)
 
 
@@ -86,7 +109,7 @@ def test_loss_aware_state_goes_through_json() -> None:
     taught, restored = teach(TimeSampler(settings)), TimeSampler(settings)
     restored.restore(json.loads(json.dumps(taught.state())))
     assert restored.state() == taught.state()
-    assert torch.equal(restored.shared(100, generator()), taught.shared(100, generator()))
+    assert torch.equal(restored.shared(100, generator())[0], taught.shared(100, generator())[0])
 
 
 def test_running_loss_is_an_exponential_mean() -> None:
@@ -101,7 +124,7 @@ def test_running_loss_is_an_exponential_mean() -> None:
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_allocated_times(share: float) -> None:
     sampler = TimeSampler(TimeSettings(allocation_share=share))
-    u = sampler.shared(2000, generator())
+    u = sampler.shared(2000, generator())[0]
     times = sampler.per_token(u, 16, generator(1))
     assert times.shape == (2000, 16)
     assert bool((times > 0).all())
@@ -118,12 +141,12 @@ def test_allocated_times(share: float) -> None:
 @pytest.mark.parametrize("name", ["uniform", "grid", "loss-aware"])
 @pytest.mark.parametrize("spread", [True, False])
 def test_everything_follows_from_the_generator(name: str, spread: bool) -> None:
-    sampler = teach(TimeSampler(TimeSettings(sampler=name, grid=40, low_discrepancy=spread)))
+    sampler = teach(on_grids(TimeSettings(sampler=name, grid=40, low_discrepancy=spread)))
 
     def draw(seed: int) -> tuple[Tensor, Tensor]:
         torch.manual_seed(torch.seed() % 1000)  # the global generator must not matter
         source = generator(seed)
-        u = sampler.shared(32, source)
+        u = sampler.shared(32, source)[0]
         return u, sampler.per_token(u, 8, source)
 
     assert all(map(torch.equal, draw(1), draw(1)))

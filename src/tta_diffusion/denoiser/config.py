@@ -30,7 +30,7 @@ class DenoiserConfig:
     time_conditioning: str = "global"
     tied_input: bool = True  # soft tokens use the backbone's own embedding table
     shift_predictions: bool = False  # position i is predicted by the hidden state of i - 1 (decoder backbones)
-    trained_steps: int | None = None  # T of the training grid u = k / T; None: continuous time
+    trained_steps: int | None = None  # T of the training grid, the fewest of several; None: continuous time
     sampling: dict[str, Any] = field(default_factory=dict)  # recommended settings, used where a call gives none
 
     def __post_init__(self) -> None:

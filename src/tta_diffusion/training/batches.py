@@ -60,12 +60,11 @@ def make_micro_batch(
     """Draws times and prefix for tokens (B, L)."""
     generator = torch.Generator().manual_seed(seed)
     batch, length = ids.shape
-    shared = sampler.shared(batch, generator)
+    shared, before = sampler.shared(batch, generator)
     times = sampler.per_token(shared, length, generator)
     condition = config.condition
     pinned = prefix_mask(batch, length, condition.prefix, condition.prefix_share, start_token, generator)
-    # One sampler step earlier: a grid step up, or a fiftieth of the way where there is no grid.
-    earlier = (times + 1 / (config.time.grid or 50)).clamp(max=1.0)
+    earlier = (times + (before - shared)[:, None]).clamp(max=1.0)
     return MicroBatch(ids, pinned, shared, times, earlier, form, seed)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from tta_diffusion.grid import GRIDS
+
 REDUCTION_FORMS = ("forward", "rollout")
 CHOICES = {
     "optim.name": ("adamw", "muon"),
@@ -56,11 +58,16 @@ class TimeSettings:
     """Which times u a sequence is trained at (see `training.times`)."""
 
     sampler: str = "uniform"  # uniform, grid or loss-aware
-    grid: int | None = None  # T of the grid u = k / T
+    grid: int | tuple[int, ...] | None = None  # T of the grid; of several, the rows of a batch take turns
+    spacing: str = "uniform"  # of the times of a grid (see `grid`): uniform is u = k / T
     low_discrepancy: bool = True
     low: float = 0.0  # times are drawn from [low, 1]
     allocation_share: float = 0.5  # share of sequences whose tokens get times of their own
     loss_aware_share: float = 0.7  # share of the density that follows the slope of the loss
+
+    @property
+    def grids(self) -> tuple[int, ...]:
+        return self.grid if isinstance(self.grid, tuple) else (self.grid,) if self.grid else ()
 
 
 @dataclass(frozen=True)
@@ -95,12 +102,18 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of progressive step reduction: go on from the last one on the grid u = k / T."""
+    """One stage of progressive step reduction: go on from the last one on a grid of T times, or on several."""
 
-    grid: int
+    grid: int | tuple[int, ...]
     steps: int
     lr: float | None = None
     form: str = "forward"
+    spacing: str = "uniform"
+
+    @property
+    def name(self) -> str:
+        grids = self.grid if isinstance(self.grid, tuple) else (self.grid,)
+        return f"reduced-{'-'.join(map(str, grids))}-{self.form}"
 
     def __post_init__(self) -> None:
         if self.form not in REDUCTION_FORMS:
@@ -139,6 +152,7 @@ class TrainConfig:
             raise ValueError(f"condition.prefix must be two rising numbers of tokens, got {low} and {high}")
         if not 0 <= self.time.low < 1:
             raise ValueError(f"time.low must lie between 0 and 1, got {self.time.low}")
+        GRIDS.get(self.time.spacing)
         if self.time.sampler == "grid" and not self.time.grid:
             raise ValueError("time.sampler 'grid' needs time.grid, the number of steps T")
 

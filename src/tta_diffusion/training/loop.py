@@ -24,7 +24,7 @@ from tta_diffusion.training.record import check_same_data, describe, model_card,
 from tta_diffusion.training.start import build_denoiser
 from tta_diffusion.training.state import TrainState
 from tta_diffusion.training.throughput import Stopwatch, flops_per_token, peak_flops
-from tta_diffusion.training.times import TimeSampler, learning_rate
+from tta_diffusion.training.times import TimeSampler, learning_rate, training_grids
 from tta_diffusion.training.validate import sample_texts, validation_loss
 
 MODEL, CHECKPOINTS = "model", "checkpoints"
@@ -43,7 +43,9 @@ class Run:
         torch.manual_seed(config.run.seed)
         self.model = TrainingModel(build_denoiser(config, self.store)).to(self.world.device)
         self.runner = self._runner()
-        self.state = TrainState(self.model, config.optim, TimeSampler(config.time), self.world.device)
+        grids = training_grids(config.time, self.model.alpha_bar, self.model.vocab_size)
+        times = TimeSampler(config.time, grids=grids)
+        self.state = TrainState(self.model, config.optim, times, self.world.device)
         self.record = describe(config, self.store, self.world.size)
         self._resume()
         if self.world.main:

@@ -74,7 +74,8 @@ def model_card(
     sources = "\n".join(
         f"| {s['name']} | {s['splits']['train']['sequences']:,} | {s['weight']:g} |" for s in store.meta["sources"]
     )
-    grid = f"the grid u = k/{config.time.grid}" if config.time.grid else "continuous time"
+    grids = " and ".join(map(str, config.time.grids))
+    grid = f"the {config.time.spacing} grid of {grids} times" if grids else "continuous time"
     losses = "\n".join(f"| {name.split('/')[-1]} | {value:.3f} |" for name, value in result.items())
     return f"""# Simplex diffusion denoiser
 

@@ -1,6 +1,7 @@
 """Progressive step reduction: 5000 -> 1000 -> 200 -> 50 -> 20, each stage going on from the last.
 
-A stage trains the same network on the times u = k / T of a coarser grid, with cross-entropy on the truth. `forward`
+A stage trains the same network on the times of a coarser grid, with cross-entropy on the truth; several grids at once
+make one model for several numbers of steps, and `spacing` names the grid that the sampler will use. `forward`
 corrupts the truth; `rollout` corrupts what the model makes of it in one sampler step, so that it learns to mend its
 own mistakes at that step size.
 """
@@ -33,10 +34,10 @@ def stage_configs(config: TrainConfig) -> list[TrainConfig]:
         runs.append(
             replace(
                 base,
-                out=str(Path(config.out) / f"reduced-{stage.grid}-{stage.form}"),
+                out=str(Path(config.out) / stage.name),
                 model=replace(config.model, start=str(before), backbone=None),
                 optim=replace(optim, lr=stage.lr or config.optim.lr / 4),
-                time=replace(config.time, grid=stage.grid),
+                time=replace(config.time, grid=stage.grid, spacing=stage.spacing),
                 condition=replace(config.condition, rollout=ROLLOUT_SHARE if stage.form == "rollout" else 0.0),
             )
         )

@@ -18,7 +18,7 @@ def build_denoiser(config: TrainConfig, store: TokenStore) -> SimplexDenoiser:
     length = model.length or store.length
     if length < store.length:
         raise ValueError(f"model.length is {length}, but the sequences of '{config.data}' have {store.length} tokens")
-    trained_steps = config.time.grid
+    trained_steps = min(config.time.grids, default=None)
     if model.start is None:
         assert model.backbone is not None
         denoiser = _fresh(config, store, length)

@@ -1,7 +1,8 @@
 """Which times u to train at.
 
-Shared times u (B,): uniform, on the grid k / T, or loss-aware (more where the cross-entropy changes with u). They
-can be spread over the batch with low discrepancy: u_b = F^-1((b + r) / B) instead of independent draws.
+Shared times u (B,): uniform, on a grid of T times, or loss-aware (more where the cross-entropy changes with u). They
+can be spread over the batch with low discrepancy: u_b = F^-1((b + r) / B) instead of independent draws. Of several
+grids the rows of a batch take turns, so that one model learns the step sizes of all.
 
 Allocation-aware: a share of the sequences gets per-token times around the shared one, as allocation policies make
 them at inference, so that such inputs are in distribution.
@@ -10,35 +11,50 @@ them at inference, so that such inputs are in distribution.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from tta_diffusion.grid import make_grid
+from tta_diffusion.schedule import AlphaBar
 from tta_diffusion.training.config import TimeSettings
 
 BUCKETS = 32
+_NO_GRID_STEP = 1 / 50  # a sampler step where training has no grid
+
+
+def training_grids(settings: TimeSettings, alpha_bar: AlphaBar, vocab_size: int) -> list[Tensor]:
+    """The sampler's own grids, each (T,) and rising."""
+    return [make_grid(settings.spacing, steps, alpha_bar, vocab_size).flip(0) for steps in settings.grids]
 
 
 class TimeSampler:
     """Draws times; for `loss-aware` it learns the curve of the loss over u (state kept in checkpoints)."""
 
-    def __init__(self, settings: TimeSettings, decay: float = 0.99) -> None:
+    def __init__(self, settings: TimeSettings, decay: float = 0.99, grids: Sequence[Tensor] = ()) -> None:
         if settings.sampler not in ("uniform", "grid", "loss-aware"):
             raise ValueError(f"Unknown time sampler '{settings.sampler}'. Known: uniform, grid, loss-aware.")
-        self.settings, self.decay = settings, decay
+        self.settings, self.decay, self.grids = settings, decay, list(grids)
         self.loss = torch.zeros(BUCKETS, dtype=torch.float64)  # running mean of the loss at u in each bucket
         self.seen = torch.zeros(BUCKETS, dtype=torch.float64)
 
-    def shared(self, batch: int, generator: torch.Generator) -> Tensor:
-        """(B,) float32 on the CPU, in (0, 1]."""
+    def shared(self, batch: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Times in (0, 1] and those one sampler step before them, (B,) float32 on the CPU."""
         draws = torch.rand(batch, generator=generator, dtype=torch.float64)
         if self.settings.low_discrepancy:
             order = torch.randperm(batch, generator=generator)
             draws = (order + torch.rand((), generator=generator, dtype=torch.float64)) / batch
         u = self._quantile(draws)
-        if self.settings.grid:
-            return ((u * self.settings.grid).ceil().clamp(1, self.settings.grid) / self.settings.grid).float()
-        return u.clamp(min=1e-3, max=1.0).float()
+        if not self.grids:
+            u = u.clamp(min=1e-3, max=1.0)
+            return u.float(), (u + _NO_GRID_STEP).clamp(max=1.0).float()
+        earlier = torch.empty_like(u)
+        for turn, grid in enumerate(self.grids):
+            rows = slice(turn, None, len(self.grids))
+            place = torch.searchsorted(grid, u[rows].contiguous()).clamp(max=len(grid) - 1)
+            u[rows], earlier[rows] = grid[place], grid[(place + 1).clamp(max=len(grid) - 1)]
+        return u.float(), earlier.float()
 
     def per_token(self, u: Tensor, length: int, generator: torch.Generator) -> Tensor:
         """(B, L) from shared times (B,): u for most sequences, u_i <= u of four shapes for the others.
