@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tta_diffusion import kernels
 from tta_diffusion.nucleus import draw_from_nucleus
 from tta_diffusion.top_logits import TopLogits, blocks
 
@@ -74,6 +75,11 @@ def _project_top(top: TopLogits, uniform: Tensor, config: ProjectionConfig) -> T
         return ids
     # Guidance may have pushed an entry below those that are not among the largest: only entries above them count.
     known = (probs * (ordered.values >= top.ceiling)).sum(-1)
+    if kernels.available(top.logits):
+        from tta_diffusion.kernels.nucleus import draw_wide_
+
+        unsure = known < config.top_p
+        return draw_wide_(ids, unsure, top.logits, top.ids, top.values, top.total, uniform, config.top_p)
     wide = (known < config.top_p).nonzero().flatten()
     for block in blocks(len(wide), top.logits):
         rows = wide[block]

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tta_diffusion import kernels
 from tta_diffusion.canvas import Canvas
 from tta_diffusion.soft_tokens import SparseTokens
 
@@ -71,7 +72,7 @@ class TopLogits:
     """softmax(logits) of the free rows; guidance replaces `values`, all else stays."""
 
     free: FreeRows
-    logits: Tensor  # (R, V) as the head gave them, restricted
+    logits: Tensor  # (R, V) of the others, as the head gave them; minus infinity at `ids` and what may not be written
     ids: Tensor  # (R, k) the likeliest tokens before guidance
     values: Tensor  # (R, k) float32, their logits
     rest: Tensor  # (R, 1) log sum exp over the others
@@ -108,8 +109,8 @@ class TopLogits:
         if id(table) not in self._means:
             out = table.new_empty(len(self.ids), table.shape[1])
             for block in blocks(len(self.ids), self.logits, _PRODUCT_ENTRIES):
-                probs = (self.logits[block].float() - self.rest[block]).exp_().scatter_(-1, self.ids[block], 0.0)
-                out[block] = probs.to(table.dtype) @ table
+                rest = self.rest[block].clamp_min(torch.finfo(torch.float32).min)  # there may be no others
+                out[block] = (self.logits[block] - rest).exp_().to(table.dtype) @ table
             self._means[id(table)] = out
         return self._means[id(table)]
 
@@ -128,10 +129,17 @@ def blocks(count: int, logits: Tensor, entries: int | None = None) -> Iterator[s
 
 
 def top_logits(logits: Tensor, free: FreeRows, k: int = TOP) -> TopLogits:
-    """Reads logits (R, V); what may not be written is set to minus infinity in place."""
+    """Reads logits (R, V); the k largest, and what may not be written, are set to minus infinity in place."""
     free.restrict_(logits)
+    read = _read_by_kernels if kernels.available(logits) else _read
+    values, ids, rest, others = read(logits, free, min(k, logits.shape[-1]))
+    others /= others.sum(-1, keepdim=True).clamp_min(1e-30)
+    return TopLogits(free, logits, ids, values, rest, values[:, -1:], others)
+
+
+def _read(logits: Tensor, free: FreeRows, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The k largest and their ids, log sum exp of the others, and the sum of their probabilities in each text."""
     rows, vocab_size = logits.shape
-    k = min(k, vocab_size)
     ids = torch.empty(rows, k, dtype=torch.int64, device=logits.device)
     values = torch.empty(rows, k, device=logits.device)
     rest = torch.empty(rows, 1, device=logits.device)
@@ -145,10 +153,22 @@ def top_logits(logits: Tensor, free: FreeRows, k: int = TOP) -> TopLogits:
         left = (1 - head.sum(-1, keepdim=True)).clamp_min(1e-12)
         rest[block] = left.log() + values[block, :1] - head[:, :1].log()
         _add(others, free.texts[block], probs.scatter_(-1, ids[block], 0.0))
+        part.scatter_(-1, ids[block], -torch.inf)
     if k == vocab_size:
         rest.fill_(-torch.inf)
-    others /= others.sum(-1, keepdim=True).clamp_min(1e-30)
-    return TopLogits(free, logits, ids, values, rest, values[:, -1:], others)
+    return values, ids, rest, others
+
+
+def _read_by_kernels(logits: Tensor, free: FreeRows, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The same on a GPU, without a temporary as wide as the vocabulary."""
+    from tta_diffusion.kernels.others import log_sum_exp, sum_by_text
+
+    found = [largest(logits[block], k) for block in blocks(len(logits), logits)]
+    values, ids = torch.cat([v for v, _ in found]).float(), torch.cat([i for _, i in found])
+    logits.scatter_(-1, ids, -torch.inf)
+    rest = log_sum_exp(logits)
+    total = torch.logaddexp(values.logsumexp(-1, keepdim=True), rest)
+    return values, ids, rest, sum_by_text(logits, total, free.texts, free.shape[0])
 
 
 def _add(others: Tensor, texts: Tensor, probs: Tensor) -> None:
@@ -165,21 +185,31 @@ def largest(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
     The k largest lie in the k chunks with the largest maxima, so only those are looked at.
     """
-    if rows.shape[-1] < 2 * k * _CHUNK // 3:
+    if rows.shape[-1] < k * _CHUNK:  # no more chunks than k
         top = rows.topk(k, dim=-1)
         return top.values, top.indices
     return _largest_cpu(rows.float(), k) if rows.device.type == "cpu" else _largest_by_chunks(rows, k)
 
 
-def _largest_by_chunks(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def _largest_by_chunks(rows: Tensor, k: int, chunk: int = _CHUNK) -> tuple[Tensor, Tensor]:
     """In shapes that do not depend on the data: nothing waits for a GPU."""
-    whole = rows.shape[-1] // _CHUNK * _CHUNK
-    chunks = rows[:, :whole].unflatten(-1, (-1, _CHUNK))
-    best = chunks.amax(-1).topk(min(k, chunks.shape[1]), sorted=False).indices[..., None]
-    ends = torch.arange(whole, rows.shape[-1], device=rows.device).expand(len(rows), -1)
-    places = torch.cat([(best * _CHUNK + torch.arange(_CHUNK, device=rows.device)).flatten(1), ends], -1)
-    top = rows.gather(-1, places).topk(k, dim=-1)
-    return top.values, places.gather(-1, top.indices)
+    whole = rows.shape[-1] // chunk * chunk
+    chunks = rows[:, :whole].unflatten(-1, (-1, chunk))
+    best = _maxima(rows, chunks).topk(min(k, chunks.shape[1]), sorted=False).indices
+    kept = chunks.gather(1, best[..., None].expand(-1, -1, chunk)).flatten(1)
+    top = torch.cat([kept, rows[:, whole:]], -1).topk(k, dim=-1)
+    place, count = top.indices, kept.shape[-1]
+    inside = best.gather(-1, place.clamp(max=count - 1) // chunk) * chunk + place % chunk
+    return top.values, torch.where(place < count, inside, place + (whole - count))
+
+
+def _maxima(rows: Tensor, chunks: Tensor) -> Tensor:
+    """(R, n) the largest entry of each of the chunks (R, n, chunk) of rows (R, V)."""
+    if not kernels.available(rows):
+        return chunks.amax(-1)
+    from tta_diffusion.kernels.maxima import chunk_maxima
+
+    return chunk_maxima(rows, chunks.shape[-1])
 
 
 def _largest_cpu(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
