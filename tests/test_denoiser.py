@@ -8,6 +8,7 @@ from safetensors.torch import save_file
 from transformers import AutoConfig, LlamaForCausalLM, RobertaForMaskedLM
 
 from conftest import LENGTH, make_denoiser, tiny_backbone
+from tta_diffusion.denoiser import aligned
 from tta_diffusion.denoiser.backbone import FAMILIES
 from tta_diffusion.denoiser.model import SimplexDenoiser
 from tta_diffusion.denoiser.self_conditioning import SELF_CONDITIONING
@@ -59,6 +60,19 @@ def test_the_head_is_that_of_the_language_model(model_type):
     with torch.no_grad():
         expected = denoiser.backbone.model(inputs_embeds=embeds).logits
         torch.testing.assert_close(denoiser.backbone.head(denoiser.hidden(embeds)), expected)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_padded_vocabulary_gives_the_same_logits(bias):
+    decoder, hidden = torch.nn.Linear(16, 77, bias=bias), torch.randn(3, 16)
+    for _ in range(2):
+        logits = aligned.project(hidden, decoder)
+        torch.testing.assert_close(logits, decoder(hidden))
+        assert logits.stride() == (128, 1)
+        weight, _ = aligned.padded(decoder)
+        assert aligned.padded(decoder)[0] is weight  # made once
+        (decoder.bias if bias else decoder.weight).mul_(2)  # and anew when a number has changed
 
 
 @torch.no_grad()

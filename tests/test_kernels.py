@@ -46,12 +46,12 @@ def test_where_triton_fails_torch_goes_on():
 
 
 def rows(count: int, size: int, dtype: torch.dtype = torch.float32, width: float = 2.0) -> torch.Tensor:
-    """Some entries are impossible; the last row has none that is possible."""
+    """Some entries are impossible, all of the last row. Rows lie further apart than they are wide."""
     generator = torch.Generator().manual_seed(size)
     logits = width * torch.randn(count, size, generator=generator)
     logits[torch.rand(count, size, generator=generator) < 0.1] = -torch.inf
     logits[-1] = -torch.inf
-    return logits.to(dtype)
+    return torch.full((count, size + 7), torch.nan, dtype=dtype)[:, :size].copy_(logits)
 
 
 @inside

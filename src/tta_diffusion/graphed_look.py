@@ -19,6 +19,7 @@ from torch import Tensor
 
 from tta_diffusion import cuda_graphs
 from tta_diffusion.cuda_graphs import GraphCache, Tensors, places_of
+from tta_diffusion.denoiser import aligned
 from tta_diffusion.denoiser.model import SimplexDenoiser
 from tta_diffusion.guidance import Guided, raise_first
 from tta_diffusion.look import Look, Seen
@@ -210,10 +211,12 @@ _UNMOVED = _Pushed(None, None, None, [])
 def _key(look: Look) -> Hashable:
     """All that a look without guidance depends on beside what it is given."""
     denoiser = look.denoiser
-    tail = moments(denoiser.table) if look.process.engine == "tail" else ()
+    made: tuple[Tensor | None, ...] = moments(denoiser.table) if look.process.engine == "tail" else ()
+    if aligned.wanted(denoiser.backbone.decoder):
+        made += aligned.padded(denoiser.backbone.decoder)
     return (
         places_of(denoiser),
-        tuple(x.data_ptr() for x in tail),
+        tuple(x.data_ptr() for x in made if x is not None),
         look.process,
         look.time_conditioning,
         look.canvas.special,

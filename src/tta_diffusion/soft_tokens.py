@@ -135,7 +135,7 @@ def mean(table: Tensor) -> Tensor:
     """(H,) the mean row. Kept for weights that do not change; followed by gradients where those are wanted."""
     if torch.is_grad_enabled() and table.requires_grad:
         return table.mean(0)
-    return _kept(_MEANS, table, lambda: table.detach().mean(0))
+    return kept(_MEANS, table, lambda: table.detach().mean(0))
 
 
 def moments(table: Tensor) -> Moments:
@@ -149,13 +149,13 @@ def moments(table: Tensor) -> Moments:
         # The symmetric root: the signs of eigenvectors, which a device is free to choose, cancel.
         return Moments(centre.float(), ((vectors * values.clamp_min(0).sqrt()) @ vectors.T).float())
 
-    return _kept(_MOMENTS, table, make)
+    return kept(_MOMENTS, table, make)
 
 
-def _kept(store: WeakTensorKeyDictionary, table: Tensor, make: Callable[[], Any]) -> Any:
-    """What `make` gave for this table, made anew when the table was written to, moved or cast."""
-    state = (table.data_ptr(), table._version, table.dtype, table.device, table.shape)
-    kept = store.get(table)
-    if kept is None or kept[0] != state:
-        kept = store[table] = (state, make())
-    return kept[1]
+def kept(store: WeakTensorKeyDictionary, table: Tensor, make: Callable[[], Any], version: int = 0) -> Any:
+    """What `make` gave for this table, made anew when the table was written to, moved or cast, or `version` changed."""
+    state = (table.data_ptr(), table._version, table.dtype, table.device, table.shape, version)
+    found = store.get(table)
+    if found is None or found[0] != state:
+        found = store[table] = (state, make())
+    return found[1]

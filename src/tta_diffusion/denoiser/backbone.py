@@ -1,6 +1,7 @@
 """Hugging Face models as bidirectional encoders of embeddings with a vocabulary head.
 
-A family of models is one entry in `FAMILIES`, keyed by `model_type`: how to build it, and how its head is applied.
+A family of models is one entry in `FAMILIES`, keyed by `model_type`: how to build it, and what its head does before
+the product with the vocabulary.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import (
@@ -22,6 +24,7 @@ from transformers import (
     PreTrainedModel,
 )
 
+from tta_diffusion.denoiser import aligned
 from tta_diffusion.registry import Registry
 
 
@@ -30,19 +33,25 @@ class Family:
     """What differs between model types."""
 
     auto_class: Any
-    head: Callable[[Any], Callable[[Tensor], Tensor]]
+    before_product: Callable[[Any, Tensor], Tensor]  # (model, hidden) -> what is multiplied by the vocabulary
     causal: bool = False
     position_offset: int = 0  # position embeddings that are never reached (RoBERTa counts from padding_idx + 1)
 
 
 FAMILIES: Registry[Family] = Registry("backbone")
 
-_roberta = Family(AutoModelForMaskedLM, lambda m: m.lm_head, position_offset=2)
+
+def _roberta_transform(model: Any, hidden: Tensor) -> Tensor:
+    head = model.lm_head
+    return head.layer_norm(F.gelu(head.dense(hidden)))
+
+
+_roberta = Family(AutoModelForMaskedLM, _roberta_transform, position_offset=2)
 for _name in ("roberta", "xlm-roberta", "camembert"):
     FAMILIES.register(_name)(_roberta)
-FAMILIES.register("bert")(Family(AutoModelForMaskedLM, lambda m: m.cls))
-FAMILIES.register("modernbert")(Family(AutoModelForMaskedLM, lambda m: lambda h: m.decoder(m.head(h))))
-_decoder = Family(AutoModelForCausalLM, lambda m: m.lm_head, causal=True)
+FAMILIES.register("bert")(Family(AutoModelForMaskedLM, lambda m, h: m.cls.predictions.transform(h)))
+FAMILIES.register("modernbert")(Family(AutoModelForMaskedLM, lambda m, h: m.head(h)))
+_decoder = Family(AutoModelForCausalLM, lambda m, h: h, causal=True)
 for _name in ("llama", "mistral", "qwen2", "qwen3"):
     FAMILIES.register(_name)(_decoder)
 
@@ -77,7 +86,15 @@ class Backbone(nn.Module):
         return self.model.base_model(inputs_embeds=embeds, **extra).last_hidden_state
 
     def head(self, hidden: Tensor) -> Tensor:
-        return self.family.head(self.model)(hidden)
+        hidden = self.family.before_product(self.model, hidden)
+        return aligned.project(hidden, self.decoder) if aligned.wanted(self.decoder) else self.decoder(hidden)
+
+    @property
+    def decoder(self) -> nn.Linear:
+        """The last matrix of the head (V, H)."""
+        decoder = self.model.get_output_embeddings()
+        assert isinstance(decoder, nn.Linear)
+        return decoder
 
     @classmethod
     def from_config(cls, raw: dict[str, Any]) -> Backbone:
