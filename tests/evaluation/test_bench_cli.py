@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from safetensors.torch import load_file, save_file
 from test_bench_helpers import FACTORY, TASK_YAML, bench
 
 from conftest import make_classifier
@@ -59,6 +61,25 @@ def test_the_shipped_model_has_no_name_and_is_the_one_that_writes(
     identity = read_record(tmp_path / "run").identity
     assert identity.model == ""
     assert identity.weights == fingerprint(model_directory) != ""
+
+
+def test_a_run_does_not_go_on_under_another_classifier(
+    task: Path, model_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The denoiser's fingerprint says nothing about it."""
+    model, out = tmp_path / "model", tmp_path / "run"
+    shutil.copytree(model_directory, model)
+    words = (task, "--model", model, "--out", out, "--no-score", "--limit")
+    assert bench(*words, "1") == 0
+    (weights,) = (model / "controls" / "sentiment").glob("*.safetensors")
+    save_file({name: 2 * value for name, value in load_file(weights).items()}, weights, metadata={"format": "pt"})
+    assert bench(*words, "2") != 0
+    assert "begun with another classifier" in capsys.readouterr().err
+
+    record = json.loads((out / "run.json").read_text())
+    record["identity"].pop("classifier")  # as it was written before it was noted
+    (out / "run.json").write_text(json.dumps(record))
+    assert bench(*words, "2") == 0
 
 
 def test_a_run_with_our_pipeline(done: Path, model_directory: Path) -> None:

@@ -19,7 +19,7 @@ from tta_diffusion.analysis.pack import append_pack, read_index
 from tta_diffusion.cli.model import find_model, load_model
 from tta_diffusion.evaluation.bench.plan import Key, Plan
 from tta_diffusion.evaluation.bench.progress import clock
-from tta_diffusion.evaluation.bench.record import WORLDLY, fingerprint
+from tta_diffusion.evaluation.bench.record import WORLDLY, fingerprint, guide_fingerprint
 from tta_diffusion.evaluation.bench.task import Task, load_task, read_prompts
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ def collect(wanted: Collection) -> list[Path]:
     about: dict[str, Any] = {
         "model": Path(model).name,
         "weights": fingerprint(model),
+        "classifier": guide_fingerprint(model, task.control),
         "task": task.name,
         "objective": task.control,
         "settings": {name: value for name, value in settings.items() if name not in (*WORLDLY, "allocation")},

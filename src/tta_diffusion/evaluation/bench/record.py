@@ -12,6 +12,7 @@ from tta_diffusion.configuration import build
 from tta_diffusion.evaluation.bench.plan import Plan
 from tta_diffusion.evaluation.bench.store import replace_text
 from tta_diffusion.evaluation.bench.task import Task
+from tta_diffusion.pipeline import CONTROLS
 
 RECORD = "run.json"
 SAMPLED = 1 << 20
@@ -30,6 +31,7 @@ class Identity:
     weights: str = ""  # fingerprint of the model, which may change under the same name
     file: str = ""
     dtype: str = ""
+    classifier: str = ""  # fingerprint of the model's own classifier of the task, which guides
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,11 @@ def fingerprint(directory: str | Path) -> str:
     return digest.hexdigest()[:16] if files else ""
 
 
+def guide_fingerprint(model: str | Path, control: str) -> str:
+    """Of the classifier that a model brings for a control; empty where it brings none."""
+    return fingerprint(Path(model) / CONTROLS / control) if model and control else ""
+
+
 def check_same(directory: Path, identity: Identity, prompts: tuple[str, ...]) -> None:
     """A directory is continued with what it was begun with, or not at all."""
     if not (directory / RECORD).is_file():
@@ -94,7 +101,8 @@ def check_same(directory: Path, identity: Identity, prompts: tuple[str, ...]) ->
     record = read_record(directory)
     old, new = comparable(record.identity), comparable(identity)
     for key in new:
-        if old[key] != new[key]:
+        unknown = key == "classifier" and not old[key]  # records did not always name it
+        if old[key] != new[key] and not unknown:
             before, after = _difference(old[key], new[key])
             raise ValueError(
                 f"'{directory}' was begun with another {key} ({before}, now {after}): choose another --out"

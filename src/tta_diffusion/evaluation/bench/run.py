@@ -11,7 +11,15 @@ from tta_diffusion.cli.model import find_model, model_name
 from tta_diffusion.evaluation.bench.methods.base import Method, MethodOptions, find_method
 from tta_diffusion.evaluation.bench.plan import Batch, Key, Plan, World, make_plan
 from tta_diffusion.evaluation.bench.progress import progress
-from tta_diffusion.evaluation.bench.record import Identity, Record, check_same, fingerprint, short_name, write_record
+from tta_diffusion.evaluation.bench.record import (
+    Identity,
+    Record,
+    check_same,
+    fingerprint,
+    guide_fingerprint,
+    short_name,
+    write_record,
+)
 from tta_diffusion.evaluation.bench.store import Sample, SampleStore, chosen
 from tta_diffusion.evaluation.bench.task import Task, read_prompts
 
@@ -50,8 +58,10 @@ class Request:
         model = self.directory
         settings = {} if self.method == "file" else self.all_settings
         file = str(self.file or "")
+        guide = guide_fingerprint(model, self.task.control) if self.method == "tta" else ""
+        dtype = self.dtype or ""
         return Identity(
-            self.task, self.method, settings, self.seed, model_name(model), fingerprint(model), file, self.dtype or ""
+            self.task, self.method, settings, self.seed, model_name(model), fingerprint(model), file, dtype, guide
         )
 
 
