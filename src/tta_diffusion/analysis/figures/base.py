@@ -17,12 +17,17 @@ if TYPE_CHECKING:
 DPI = 160
 
 
-def panels(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    """A row of panels of `width` by `height` inches each."""
+def panels(count: int, width: float, height: float, across: int = 4) -> tuple[Figure, list[Axes]]:
+    """Panels of `width` by `height` inches each, so many beside one another at most."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width * count, height), layout="constrained")
-    found = list(figure.subplots(1, count, squeeze=False)[0])
+    columns = min(count, across)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    every = list(figure.subplots(rows, columns, squeeze=False).flat)
+    found = every[:count]
+    for panel in every[count:]:
+        panel.set_axis_off()
     for panel in found:
         panel.spines[["top", "right"]].set_visible(False)
         panel.spines[["left", "bottom"]].set_color(INK)

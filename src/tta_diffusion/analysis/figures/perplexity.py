@@ -48,13 +48,13 @@ def save_fluctuation(groups: Sequence[Group], out: Path) -> None:
             x, y = group_means(first, positions, t)
             shade = 0.25 + 0.75 * i / max(1, len(shown) - 1)
             panel.plot(x, y, "o-", color=colour(0), alpha=shade, markersize=3, linewidth=1, label=f"t = {t}")
-        name_axes(panel, "mean fluctuation up to t", "final perplexity", f"groups of texts, {positions}")
+        name_axes(panel, "mean fluctuation up to t", "final perplexity", f"{first.policy}: groups of texts, {positions}")
         panel.legend(frameon=False, fontsize=7)
     for panel, relations, title in ((found[2], texts, "over texts"), (found[3], binned, "over groups of texts")):
         for i, positions in enumerate(POSITIONS):
             part = [r for r in relations if r.policy == first.policy and r.measure == positions]
             _curve(panel, part, i, positions)
-        name_axes(panel, "step t", "r with the final perplexity", title)
+        name_axes(panel, "step t", "r with the final perplexity", f"{first.policy}: {title}")
     legend_below(figure, found[2])
     save(figure, out, "fluctuation_perplexity")
     table(out, "fluctuation_perplexity", HEAD, relation_rows([*texts, *binned]))
@@ -70,12 +70,15 @@ def save_fluctuation(groups: Sequence[Group], out: Path) -> None:
 
 
 def save_drafts(groups: Sequence[Group], out: Path) -> None:
-    """`drafts_perplexity`: the perplexity of drafts across timesteps, and against fluctuation and likeness there."""
+    """`drafts_perplexity`: the perplexity of drafts across timesteps, and against fluctuation and likeness there.
+
+    The latter is shown for the first policy; the CSV file holds all.
+    """
     first = groups[0]
     measures = {f"mean fluctuation, {name}": rows[:, first.draft_steps] for name, rows in first.running.items()}
     columns = [t // first.every for t in first.draft_steps]
     measures |= {name: curve[:, columns] for name, curve in first.likeness.items()}
-    figure, found = panels(1 + len(measures), 3.2, 3.2)
+    figure, found = panels(1 + len(measures), 3.6, 3.2, across=3)
     values = _drafts(first)
     for i, group in enumerate(groups):
         found[0].plot(group.draft_steps, np.nanmedian(_drafts(group), axis=0), color=colour(i), label=group.policy)
@@ -84,7 +87,7 @@ def save_drafts(groups: Sequence[Group], out: Path) -> None:
     for panel, (name, x) in zip(found[1:], measures.items(), strict=True):
         dots = panel.scatter(x, values, c=np.broadcast_to(first.draft_steps, x.shape), s=8, cmap="viridis", lw=0)
         dots.set_rasterized(True)
-        name_axes(panel, f"{name} at t", "perplexity of the draft")
+        name_axes(panel, f"{name} at t", "perplexity of the draft", first.policy)
     for panel in found:
         panel.set_yscale("log")
     figure.colorbar(dots, ax=found[-1], pad=0.02).set_label("step t", fontsize=8)
