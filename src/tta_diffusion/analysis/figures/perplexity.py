@@ -48,7 +48,8 @@ def save_fluctuation(groups: Sequence[Group], out: Path) -> None:
             x, y = group_means(first, positions, t)
             shade = 0.25 + 0.75 * i / max(1, len(shown) - 1)
             panel.plot(x, y, "o-", color=colour(0), alpha=shade, markersize=3, linewidth=1, label=f"t = {t}")
-        name_axes(panel, "mean fluctuation up to t", "final perplexity", f"{first.policy}: groups of texts, {positions}")
+        title = f"{first.policy}: groups of texts, {positions}"
+        name_axes(panel, "mean fluctuation up to t", "final perplexity", title)
         panel.legend(frameon=False, fontsize=7)
     for panel, relations, title in ((found[2], texts, "over texts"), (found[3], binned, "over groups of texts")):
         for i, positions in enumerate(POSITIONS):
