@@ -88,7 +88,7 @@ data/classifiers/topic-taught/meta.json: | runs/teachers/topic/report.json data/
 	  --rows 200000 --sure 0.95 --unsure 0.7 $(LABEL)
 
 runs/controls/topic/report.json: | data/classifiers/topic-taught/meta.json
-	$(BIN)/tta train-classifier train configs/classifiers/guidance-taught.yaml data=data/classifiers/topic-taught optim.steps=800 run.eval_every=400 out=$(@D)
+	$(BIN)/tta train-classifier train configs/classifiers/guidance-taught.yaml data=data/classifiers/topic-taught out=$(@D)
 
 clean: ## remove the environment and the caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist

@@ -24,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tta_diffusion.analysis.correlation import pearson
 from tta_diffusion.analysis.forgetting import K, confidence_drop, update_forgetting
 from tta_diffusion.analysis.group import Group, load_groups
 from tta_diffusion.evaluation.control import TextClassifier
@@ -42,7 +43,7 @@ def interval(value: Callable[[np.ndarray], float], texts: int) -> tuple[float, f
 
 def correlation(x: np.ndarray, y: np.ndarray) -> float:
     known = np.isfinite(x) & np.isfinite(y)
-    return float(np.corrcoef(x[known], y[known])[0, 1])
+    return pearson(x[known], y[known])
 
 
 def drafts(file: Path) -> Iterator[Row]:
