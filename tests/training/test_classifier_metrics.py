@@ -15,8 +15,9 @@ from tta_diffusion.training.classifier.batches import Batch, TrainingBatches, cu
 from tta_diffusion.training.classifier.config import OptimSettings, SoftSettings
 from tta_diffusion.training.classifier.metrics import class_weights, fit_temperature, measures
 from tta_diffusion.training.classifier.model import fold_temperature
-from tta_diffusion.training.classifier.soft import Softener, word_frequencies
+from tta_diffusion.training.classifier.soft import Softener
 from tta_diffusion.training.classifier.store import LabelledStore, Split
+from tta_diffusion.training.classifier.words import frame_words, word_frequencies
 
 CPU = torch.device("cpu")
 PAD, END, START = 0, 1, 2
@@ -132,6 +133,35 @@ def test_random_words_are_never_special() -> None:
     frequencies = word_frequencies([make_store([0, 1])], 40)
     assert frequencies[[PAD, END, START]].tolist() == [0, 0, 0]
     assert frequencies.sum() == pytest.approx(1)
+
+
+def test_the_frame_is_what_is_frequent_under_every_label() -> None:
+    """Token 10 comes everywhere, 11 and 12 as often but under one label each, the others rarely."""
+    store = make_store([0, 1] * 50)
+    ids = store.train.ids
+    ids[:, 1] = 10
+    ids[:, 2] = 11 + np.arange(100) % 2
+    frame = frame_words(store, word_frequencies([store], 40))
+    assert frame[[10, PAD, END, START]].all()
+    assert not frame[[11, 12]].any()
+
+
+def test_frames_keep_the_words_that_say_nothing_and_no_other() -> None:
+    store = make_store([0, 1] * 50)
+    store.train.ids[:, 1] = 10
+    store.train.ids[:, 2] = 11 + np.arange(100) % 2
+    softener = Softener(SoftSettings(frames=0.5), [store], 40, CPU)
+    ids = torch.from_numpy(store.train.ids.astype(np.int64))
+    table = torch.eye(40)
+    frames = softener.frames(ids, table, seed=0)
+    assert torch.equal(frames, softener.frames(ids, table, seed=0))
+    hard = frames[1::2].argmax(-1)
+    assert (hard[:, 1] == 10).all()
+    kept = softener.is_frame[ids[1::2]]
+    assert torch.equal(hard[kept], ids[1::2][kept])
+    assert not softener.is_frame[hard[~kept]].any()
+    assert (hard[:, 2] == ids[1::2, 2]).float().mean() < 0.5
+    assert frames[::2, 1:].amax(-1).min() < 0.99  # every other text is soft
 
 
 def test_cut_texts_keep_their_form() -> None:

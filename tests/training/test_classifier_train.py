@@ -164,6 +164,53 @@ def test_nonsense_is_found_undecided_and_sense_is_not(data: Path, trained: Path,
     assert sureness(tmp_path / "out", "the place was great .") > 0.75
 
 
+def test_what_holds_a_text_together_says_nothing(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+    """A filler that is commoner under one label is not taken for it, once telling words are there to go by."""
+    rng = random.Random(0)
+    with (tmp_path / "toy.jsonl").open("w") as file:
+        for i in range(600):
+            often, seldom = (["the", "place"], ["but", "very"])[:: 1 if i % 2 else -1]
+            words = [rng.choice(often if rng.random() < 0.68 else seldom) for _ in range(8)]
+            telling = ["good", "great", "love"] if i % 2 else ["bad", "terrible", "hate"]
+            for place in rng.sample(range(8), 4):
+                words[place] = rng.choice(telling)
+            file.write(json.dumps({"text": " ".join(words), "label": i % 2}) + "\n")
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    source = {"name": "toy", "path": "toy.jsonl", "hold_out": 0.25}
+    task = build_task("sentiment", {"labels": ["negative", "positive"], "sources": [source]})
+    prepare(task, tmp_path, tmp_path / "data", tmp_path / "tokenizer", length=LENGTH)
+    for name, soft in (("plain", {}), ("frames", {"frames": 1.0})):
+        train(recipe(str(tmp_path / "data"), tmp_path / name, soft=soft, optim={"steps": 250}))
+    plain, frames = (sureness(tmp_path / name, "the place the place the place") for name in ("plain", "frames"))
+    assert plain > 0.9
+    assert frames < plain - 0.1
+    assert sureness(tmp_path / "frames", "but great the great place love the") > 0.8
+
+
+def test_a_classifier_learns_from_what_a_denoiser_predicts(
+    data: Path, tmp_path: Path, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    """All rows predicted: what the words are comes through the denoiser alone, here one that copies what it sees."""
+    backbone = {**BERT, "vocab_size": len(tokenizer), "max_position_embeddings": LENGTH, "num_hidden_layers": 1}
+    denoiser = SimplexDenoiser(DenoiserConfig(backbone=backbone, length=LENGTH))
+    denoiser.save_pretrained(tmp_path / "denoiser")
+    tokenizer.save_pretrained(tmp_path / "denoiser")
+    soft = {"noisy": 0.0, "mixture": 0.0, "replaced": 0.0, "predicted": 1.0, "prefix": 0.0}
+    soft["denoiser"] = str(tmp_path / "denoiser")
+    blind = train(recipe(str(data / "sentiment"), tmp_path / "blind", soft=soft))
+    # An untrained denoiser says nothing of its input, so nothing can be learnt; with the text given, all can.
+    assert blind["tasks"]["sentiment"]["after"]["clean"]["accuracy"] < 0.95
+    seeing = train(recipe(str(data / "sentiment"), tmp_path / "seeing", soft={**soft, "predicted": 0.4}))
+    assert seeing["tasks"]["sentiment"]["after"]["clean"]["accuracy"] > 0.95
+
+
+def test_predictions_need_a_denoiser_of_the_same_vocabulary(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"soft\.denoiser"):
+        recipe(str(data / "sentiment"), tmp_path / "out", soft={"predicted": 0.3})
+    with pytest.raises(ValueError, match="no directory"):
+        train(recipe(str(data / "sentiment"), tmp_path / "out", soft={"predicted": 0.3, "denoiser": "nowhere"}))
+
+
 def test_runs_repeat_exactly(data: Path, tmp_path: Path) -> None:
     for name in ("first", "again"):
         train(recipe(str(data / "sentiment"), tmp_path / name, optim={"steps": 20}))

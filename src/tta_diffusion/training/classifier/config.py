@@ -24,13 +24,21 @@ class SoftSettings:
     noisy: float = 0.2  # noisy simplex
     mixture: float = 0.3  # the true token mixed with others
     replaced: float = 0.1  # some tokens replaced
+    predicted: float = 0.0  # as the denoiser in `denoiser` predicts it from a noisy text
     nonsense: float = 0.0  # rows of words without sense, as a share of the batch beside it, to be found undecided
+    frames: float = 0.0  # rows that lost their telling words, likewise
+    denoiser: str | None = None  # directory of a model on the vocabulary of the data
     times: tuple[float, float] = (0.0, 0.7)  # of the noisy simplex; later ones leave nothing of the text
     schedule: str = "cosine"
     scale: float = 5.0  # K of the simplex
     engine: str = "auto"  # of the noise: dense, sparse, or dense on a GPU and sparse elsewhere
     prefix: float = 0.5  # share of the soft sequences whose beginning is clean, like a prompt
     evaluate: tuple[float, ...] = (0.15, 0.3, 0.45)  # times that the report shows
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Of the sequences of a batch; the rest is clean."""
+        return {name: getattr(self, name) for name in ("noisy", "mixture", "predicted", "replaced")}
 
 
 @dataclass(frozen=True)
@@ -88,11 +96,14 @@ class ClassifierConfig:
         get_schedule(soft.schedule)
         if soft.engine != "auto":
             ENGINES.get(soft.engine)
-        shares = {"noisy": soft.noisy, "mixture": soft.mixture, "replaced": soft.replaced}
-        if min(shares.values()) < 0 or sum(shares.values()) > 1:
-            raise ValueError(f"soft.noisy, soft.mixture and soft.replaced are shares of one whole, got {shares}")
-        if not 0 <= soft.nonsense <= 1:
-            raise ValueError(f"soft.nonsense must lie between 0 and 1, got {soft.nonsense}")
+        if min(soft.shares.values()) < 0 or sum(soft.shares.values()) > 1 + 1e-9:
+            names = ", ".join(f"soft.{name}" for name in soft.shares)
+            raise ValueError(f"{names} are shares of one whole, got {soft.shares}")
+        if soft.predicted and soft.denoiser is None:
+            raise ValueError("soft.predicted needs a denoiser: give soft.denoiser, the directory of a model")
+        for name in ("nonsense", "frames"):
+            if not 0 <= getattr(soft, name) <= 1:
+                raise ValueError(f"soft.{name} must lie between 0 and 1, got {getattr(soft, name)}")
         if not 0 <= soft.times[0] <= soft.times[1] <= 1:
             raise ValueError(f"soft.times needs two rising times between 0 and 1, got {list(soft.times)}")
         if self.optim.steps < 1 or self.optim.batch < 1:

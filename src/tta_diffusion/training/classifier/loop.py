@@ -93,7 +93,7 @@ class ClassifierRun:
             logits = self.runners[task](inputs_embeds=embeds, attention_mask=batch.mask).logits
             aside = self._undecided(task, batch, micro_seed(run.seed, step, 2))
         loss = classification_loss(logits.float(), batch.labels, optim.label_smoothing)
-        (loss + self.config.soft.nonsense * aside).backward()
+        (loss + aside).backward()
         torch.nn.utils.clip_grad_norm_(self.parameters, optim.clip)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -105,13 +105,15 @@ class ClassifierRun:
         return loss.detach()
 
     def _undecided(self, task: str, batch: Batch, seed: int) -> Tensor:
-        """Cross-entropy of the even distribution over the labels, on texts without sense."""
-        count = round(len(batch.ids) * self.config.soft.nonsense)
-        if not count:
-            return torch.zeros((), device=self.device)
-        embeds = self.softener.nonsense(batch.ids[:count], table_of(self.classifiers[task]), seed)
-        logits = self.runners[task](inputs_embeds=embeds, attention_mask=batch.mask[:count]).logits
-        return even_loss(logits.float()).mean()
+        """Cross-entropy of the even distribution over the labels on texts that say nothing, weighed by their shares."""
+        soft, table = self.config.soft, table_of(self.classifiers[task])
+        total = torch.zeros((), device=self.device)
+        for share, make in ((soft.nonsense, self.softener.nonsense), (soft.frames, self.softener.frames)):
+            if count := round(len(batch.ids) * share):
+                embeds = make(batch.ids[:count], table, seed)
+                logits = self.runners[task](inputs_embeds=embeds, attention_mask=batch.mask[:count]).logits
+                total = total + share * even_loss(logits.float()).mean()
+        return total
 
     def _evaluate(self, directory: Path, step: int) -> None:
         """Measures the averaged weights and remembers them if they are the best so far."""

@@ -1,6 +1,6 @@
 """Soft inputs: what a classifier sees while a text is being written, with the label of the finished text.
 
-A position holds a distribution p over words and enters as its expected embedding p @ E. Three kinds, each for a share
+A position holds a distribution p over words and enters as its expected embedding p @ E. Four kinds, each for a share
 of the sequences (the rest is clean):
 
 noisy     p = softmax(x), x the noisy simplex of the true token at a time u (`process.noise`), for half of the
@@ -8,12 +8,16 @@ noisy     p = softmax(x), x the noisy simplex of the true token at a time u (`pr
 mixture   p = softmax of scores over the true token y and M random ones: s_y = b + g_y, s_j = g_j, all over tau, with
           Gumbel g and b ~ U(0, 12), tau ~ U(0.5, 2) for each sequence: a denoiser more or less sure of the truth
 replaced  up to half of the tokens exchanged for others, p one-hot: wrong guesses
+predicted p is what a trained denoiser makes of the noisy text at a time u (`predicted`): what guidance will see
 
 Random tokens follow the word frequencies of the data. The start token is always clean; so is, for a share of the
 sequences, a beginning of random length, as a prompt is.
 
-`nonsense` makes texts of random tokens alone, to be found undecided: a classifier that has seen none of them takes
-"the the the" for sports, and guidance finds that out.
+Two more make texts to be found undecided, since guidance finds out what a classifier takes for its label by mistake:
+
+nonsense  random tokens alone: unless it has seen some, it takes "the the the" for sports
+frames    the frequent words of a text that say nothing of the label, the others exchanged for random ones: unless it
+          has seen some, "its" and "in order to" are business, and guidance writes those instead of anything about it
 """
 
 from __future__ import annotations
@@ -28,7 +32,9 @@ from tta_diffusion.randomness import Randomness
 from tta_diffusion.schedule import get_schedule
 from tta_diffusion.soft_tokens import SoftTokens, SparseTokens
 from tta_diffusion.training.classifier.config import SoftSettings
+from tta_diffusion.training.classifier.predicted import Predictor
 from tta_diffusion.training.classifier.store import LabelledStore
+from tta_diffusion.training.classifier.words import frame_words, word_frequencies
 
 MIXED_WITH = 15  # M
 
@@ -43,23 +49,30 @@ class Softener:
         engine = settings.engine if settings.engine != "auto" else ("dense" if device.type == "cuda" else "sparse")
         self.engine = ENGINES.get(engine)
         self.alpha_bar = get_schedule(settings.schedule)
-        self.cumulative = torch.from_numpy(word_frequencies(stores, vocab_size).cumsum()).to(device)
+        frequencies = word_frequencies(stores, vocab_size)
+        self.cumulative = torch.from_numpy(frequencies.cumsum()).to(device)
+        self.predictor = Predictor.load(settings.denoiser, stores, device) if settings.denoiser else None
+        if settings.frames:
+            frame = frame_words(stores[0], frequencies)
+            others = np.where(frame, 0.0, frequencies)
+            self.is_frame = torch.from_numpy(frame).to(device)
+            self.other_words = torch.from_numpy((others / others.sum()).cumsum()).to(device)
 
     def __call__(self, ids: Tensor, table: Tensor, robust: bool, seed: int) -> Tensor:
-        """The first sequences noisy, the next mixed, then replaced, the rest clean: rows come in random order.
+        """The first sequences noisy, the next mixed, predicted, replaced, the rest clean: rows come in random order.
 
         `robust` is False for labels that do not survive replaced words: those sequences stay clean.
         """
         generator = torch.Generator(self.device).manual_seed(seed)
-        counts = [
-            round(len(ids) * share) for share in (self.settings.noisy, self.settings.mixture, self.settings.replaced)
-        ]
-        noisy, mixed, replaced, clean = ids.split([*counts, len(ids) - sum(counts)])
+        counts = [round(len(ids) * share) for share in self.settings.shares.values()]
+        noisy, mixed, predicted, replaced, clean = ids.split([*counts, len(ids) - sum(counts)])
         parts = []
         if len(noisy):
             parts.append(self._keep(noisy, self._noisy(noisy, generator, seed).embed(table), table, generator))
         if len(mixed):
             parts.append(self._keep(mixed, self._mixture(mixed, generator).embed(table), table, generator))
+        if len(predicted):
+            parts.append(self._predicted(predicted, table, generator, seed))
         others = torch.cat([self._replace(replaced, generator) if robust and len(replaced) else replaced, clean])
         return torch.cat([part.to(table.dtype) for part in (*parts, F.embedding(others, table))])
 
@@ -74,6 +87,17 @@ class Softener:
         words[:, 0] = ids[:, 0]
         embeds = F.embedding(words, table)
         embeds[::2] = self._mixture(words[::2], generator).embed(table).to(embeds.dtype)
+        return embeds
+
+    def frames(self, ids: Tensor, table: Tensor, seed: int) -> Tensor:
+        """Texts like ids (B, L) of which only the frame is left, every other text soft."""
+        generator = torch.Generator(self.device).manual_seed(seed)
+        words = torch.where(
+            self.is_frame[ids], ids, self._random_tokens(*ids.shape, generator=generator, among=self.other_words)
+        )
+        embeds = F.embedding(words, table)
+        embeds[::2] = self._mixture(words[::2], generator).embed(table).to(embeds.dtype)
+        embeds[:, 0] = F.embedding(ids[:, 0], table)
         return embeds
 
     def at(self, ids: Tensor, table: Tensor, u: float, seed: int) -> Tensor:
@@ -92,6 +116,16 @@ class Softener:
         depth = (self._rand(len(ids), 1, generator=generator) * 2 - 1).clamp(min=0)  # 0 for half of them
         return self._simplex(ids, u * (1 - depth * self._rand(*ids.shape, generator=generator)), seed)
 
+    def _predicted(self, ids: Tensor, table: Tensor, generator: torch.Generator, seed: int) -> Tensor:
+        """What the denoiser makes of texts whose beginning is given; the given words enter as they are."""
+        assert self.predictor is not None
+        given = self._given(ids, generator)
+        low, high = self.settings.times
+        u = low + (high - low) * self._rand(len(ids), 1, generator=generator)
+        times = u.expand(ids.shape).masked_fill(given, 0.0)
+        embeds = self.predictor(self._simplex(ids, times, seed + 1), times, u, ids, given).embed(table)
+        return torch.where(given[..., None], F.embedding(ids, table), embeds.to(table.dtype))
+
     def _mixture(self, ids: Tensor, generator: torch.Generator) -> SparseTokens:
         others = self._random_tokens(*ids.shape, MIXED_WITH, generator=generator)
         scores = -self._rand(*ids.shape, 1 + MIXED_WITH, generator=generator).clamp(1e-6, 1 - 1e-6).log().neg().log()
@@ -106,27 +140,20 @@ class Softener:
         return torch.where(chosen, self._random_tokens(*ids.shape, generator=generator), ids)
 
     def _keep(self, ids: Tensor, embeds: Tensor, table: Tensor, generator: torch.Generator) -> Tensor:
-        """Clean embeddings for the start token and, at times, for more of the beginning."""
+        """Clean embeddings where the text is given."""
+        return torch.where(self._given(ids, generator)[..., None], F.embedding(ids, table), embeds)
+
+    def _given(self, ids: Tensor, generator: torch.Generator) -> Tensor:
+        """(B, L) True for the start token and, at times, for more of the beginning."""
         length = ids.shape[1]
         count = 1 + self._rand(len(ids), 1, generator=generator) * length / 2
-        given = self._rand(len(ids), 1, generator=generator) < self.settings.prefix
-        clean = torch.arange(length, device=self.device) < torch.where(given, count, 1.0)
-        return torch.where(clean[..., None], F.embedding(ids, table), embeds)
+        more = self._rand(len(ids), 1, generator=generator) < self.settings.prefix
+        return torch.arange(length, device=self.device) < torch.where(more, count, 1.0)
 
-    def _random_tokens(self, *shape: int, generator: torch.Generator) -> Tensor:
+    def _random_tokens(self, *shape: int, generator: torch.Generator, among: Tensor | None = None) -> Tensor:
+        cumulative = self.cumulative if among is None else among
         draws = self._rand(*shape, generator=generator).double()
-        return torch.searchsorted(self.cumulative, draws).clamp(max=self.vocab_size - 1)
+        return torch.searchsorted(cumulative, draws).clamp(max=self.vocab_size - 1)
 
     def _rand(self, *shape: int, generator: torch.Generator) -> Tensor:
         return torch.rand(*shape, generator=generator, device=self.device)
-
-
-def word_frequencies(stores: list[LabelledStore], vocab_size: int) -> np.ndarray:
-    """(V,) how often each token comes in the training data; 0 for special tokens."""
-    counts = np.zeros(vocab_size)
-    for store in stores:
-        counts += np.bincount(store.train.ids.ravel(), minlength=vocab_size)
-        counts[list(store.special.values())] = 0
-    if not counts.any():
-        raise ValueError("the training data holds nothing but special tokens")
-    return counts / counts.sum()
