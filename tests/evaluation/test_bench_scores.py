@@ -10,6 +10,7 @@ import pytest
 from test_bench_helpers import EMPTY_SEED, TASK, Letters, request, scorers
 
 from tta_diffusion.evaluation.bench.compare import compare, comparison_table
+from tta_diffusion.evaluation.bench.progress import progress
 from tta_diffusion.evaluation.bench.results import read_results, read_values, score
 from tta_diffusion.evaluation.bench.run import run
 from tta_diffusion.evaluation.bench.store import SAMPLES, Sample, SampleStore
@@ -169,3 +170,15 @@ def test_values_are_by_key(scored: Path) -> None:
     assert set(values["dist3_prompt"]) == {(p, label) for p in range(3) for label in TASK.labels}
     # An empty text is not varied, whatever its prompt is.
     assert [values[name][0, "bad", 3] for name in ("dist3", "repetition", "self_bleu")] == [0, 1, 1]
+
+
+def test_a_process_that_is_not_to_be_seen_writes_no_progress(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tta_diffusion.evaluation.bench.progress.SECONDS_BETWEEN_LINES", 0.0)
+    for show in (True, False):
+        with progress("texts", 10, show) as bar:
+            bar.advance(5)
+        shown = capsys.readouterr().err
+        assert ("texts: 5/10" in shown) == show
+        assert bool(shown) == show

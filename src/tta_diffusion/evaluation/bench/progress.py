@@ -12,7 +12,7 @@ SECONDS_BETWEEN_LINES = 60.0
 
 
 class Lines:
-    """For logs: plain lines, few of them."""
+    """For logs: plain lines, few of them; none if `total` is 0."""
 
     def __init__(self, what: str, total: int) -> None:
         self._what, self._total, self._done = what, total, 0
@@ -21,7 +21,7 @@ class Lines:
     def advance(self, count: int) -> None:
         self._done += count
         now = time.monotonic()
-        if now - self._last >= SECONDS_BETWEEN_LINES:
+        if self._total and now - self._last >= SECONDS_BETWEEN_LINES:
             self._last = now
             left = (now - self._began) / self._done * (self._total - self._done)
             print(f"{self._what}: {self._done}/{self._total}, {clock(left)} left", file=sys.stderr, flush=True)

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from tta_diffusion.training.classifier.store import LabelledStore
 
-FRAME_MASS = 0.6  # of all occurrences: the most frequent tokens that cover it may belong to the frame
-TELLING = 0.4  # a token whose likeliest label stands so far above chance, as a share of the way to certainty, does not
+FRAME_MASS = 0.5  # of all occurrences: the most frequent tokens that cover it may belong to the frame
+TELLING = 0.3  # a token whose likeliest label stands so far above chance, as a share of the way to certainty, does not
 
 
 def word_frequencies(stores: list[LabelledStore], vocab_size: int) -> NDArray[np.float64]:
