@@ -227,6 +227,11 @@ def test_the_penalty_on_other_classes_is_a_setting(pipeline):
     assert again.guidance.objectives[0][0].penalty == 0.0
 
 
+def test_how_many_texts_a_classifier_judges_at_once_is_a_setting(pipeline):
+    sampler, _ = pipeline._sampler("sentiment=positive", {"judged_at_once": 3, "penalty": 0.1})
+    assert (sampler.guidance.objectives[0][0].at_once, sampler.guidance.objectives[0][0].penalty) == (3, 0.1)
+
+
 def test_a_text_has_at_least_its_minimum_length(pipeline):
     """Nothing ends before it, though all strive to; a given length wins; a rewritten text keeps its own."""
     ending = CallableObjective(lambda text: text.probs[:, 4, pipeline.special.end], "end")

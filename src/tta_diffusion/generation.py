@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from typing import Any, get_type_hints
 
@@ -31,11 +32,13 @@ class GenerationConfig:
     guidance_stop: float = 0.0
     strength_schedule: str = "constant"
     penalty: float = 0.0  # weight of the wrong classes' log p in a classifier's score
+    judged_at_once: int = 0  # texts that a classifier judges at once; 0: as many as keep memory small
     importance: str = "embeddings"
     support: int = 128  # tokens that guidance moves at each position, the likeliest; 0: the whole vocabulary
     top_p: float = 0.9
     top_k: int = 0
     temperature: float = 1.0
+    variety: float = 0.0  # nats off a token that repeats three of an earlier text of the same prompt; 0: off
     grid: str | Tensor = "uniform"
     engine: str = "tail"
     step_rule: str = "ddpm"
@@ -58,6 +61,8 @@ class GenerationConfig:
         for name, least in (("steps", 1), ("batch_size", 1), ("min_length", 0)):
             if getattr(changed, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(changed, name)}")
+        if not 0 <= changed.variety < math.inf:
+            raise ValueError(f"variety must be a finite number of at least 0 (0: off), got {changed.variety}")
         if isinstance(changed.grid, Tensor):
             changed = replace(changed, steps=len(changed.grid))
         return changed
@@ -76,10 +81,9 @@ def make_sampler(
         config.importance,
         config.support,
     )
-    if config.penalty:
-        objectives = [
-            (replace(o, penalty=config.penalty) if isinstance(o, AttributeObjective) else o, w) for o, w in objectives
-        ]
+    asked: dict[str, Any] = {"penalty": config.penalty, "at_once": config.judged_at_once}
+    if given := {name: value for name, value in asked.items() if value}:
+        objectives = [(replace(o, **given) if isinstance(o, AttributeObjective) else o, w) for o, w in objectives]
     allocation = parse_allocation(config.allocation)
     if allocation.signal == "importance" and all(getattr(objective, "pins_only", False) for objective, _ in objectives):
         allocation = Allocation("constant")

@@ -23,6 +23,7 @@ from tta_diffusion.randomness import Randomness
 from tta_diffusion.sampler import Sampler, StepCallback, StepInfo
 from tta_diffusion.streaming import DraftStream
 from tta_diffusion.trace import Trace, describe_tokens
+from tta_diffusion.variety import Company
 
 CONTROLS = "controls"
 
@@ -105,7 +106,8 @@ class TTAPipeline:
             control: `name=value` strings or objectives, one or several (see `control.parse`).
             num_samples: texts for each prompt.
             seed: the texts of a prompt have the seeds seed, seed + 1, ...; a text depends on its prompt, its seed
-                and the settings alone. None draws one from `generator`, or anew.
+                and the settings alone; with `variety` also on the texts of its prompt before it in this call, and
+                on `batch_size`. None draws one from `generator`, or anew.
             return_trace: record the trajectories.
             callback_on_step_end: called as (pipeline, step, u, info) after each step.
             streamer: an object with `put_draft`, `put` and `end`, such as transformers' TextDiffusionStreamer, for a
@@ -249,19 +251,18 @@ class TTAPipeline:
     ) -> TTAOutput:
         device = self.denoiser.device
         sequences, steps, traces = [], [], []
+        company = Company.of([text for text, _ in jobs], config.variety, device) if config.variety else None
         for low in range(0, len(jobs), config.batch_size):
             high = min(low + config.batch_size, len(jobs))
             seeds = [sequence_seed(text, seed) for text, seed in jobs[low:high]]
             begin = None
             if start is not None:
                 begin = SimplexState(start.ids[low:high].to(device), start.times[low:high].to(device))
-            output = sampler.sample(
-                canvas.rows(low, high).to(device),
-                Randomness.from_seeds(seeds, device),
-                begin,
-                callback,
-                trace,
-            )
+            sheet = canvas.rows(low, high).to(device)
+            here = company.rows(low, high) if company else None
+            output = sampler.sample(sheet, Randomness.from_seeds(seeds, device), begin, callback, trace, here)
+            if company and here:
+                company = replace(company, finished=here.remember(output.ids, sheet))
             sequences.append(output.ids.cpu())
             steps += [output.steps] * (high - low)
             traces += output.traces or []

@@ -2,7 +2,7 @@
 
 for u in grid:   logits = denoiser(noisy tokens, times)       what the clean text may be
                  logits, g = guidance(logits)                 pushed towards the attribute
-                 ids = project(logits)                        tokens
+                 ids = project(logits)                        tokens; `variety` may lower repetitions before
                  u_i = allocation(u, g)                       how much each may change
                  state = process.step(ids, u_i - du)          fresh noise at one grid step below u_i
 """
@@ -33,6 +33,7 @@ from tta_diffusion.soft_tokens import DenseTokens, SoftTokens, sparsify
 from tta_diffusion.theory.duality import alpha_bar_for_keep
 from tta_diffusion.top_logits import TOP, FreeRows, TopLogits
 from tta_diffusion.trace import Trace, TraceRecorder, relative
+from tta_diffusion.variety import Company
 
 # A settled token: its noise cannot hide it, and its prediction leaves no alternative.
 _READABLE = 1 - 1e-6
@@ -103,6 +104,7 @@ class Sampler:
         start: SimplexState | None = None,
         callback: StepCallback | None = None,
         trace: bool = False,
+        company: Company | None = None,
     ) -> SampleOutput:
         """Writes the free positions of a canvas.
 
@@ -112,6 +114,7 @@ class Sampler:
             start: tokens at given times to go on from (rewriting); None starts from pure noise.
             callback: called after each step.
             trace: record the trajectory.
+            company: texts that these must not repeat, nor each other; None: each is written for itself.
         """
         state = start or self.process.prior(canvas.ids)
         state = replace(state, times=state.times.masked_fill(canvas.pinned, 0.0))
@@ -120,7 +123,8 @@ class Sampler:
         conditioning = self.config.time_conditioning
         look = Look(self.denoiser, self.process, self.guidance, conditioning, canvas, free, randomness)
         with graphed(look, grid) if self.config.graphs else nullcontext(look) as way:
-            return self._write(way, state, grid, canvas, randomness, callback, TraceRecorder() if trace else None)
+            recorder = TraceRecorder() if trace else None
+            return self._write(way, state, grid, canvas, randomness, callback, recorder, company)
 
     def _write(
         self,
@@ -131,6 +135,7 @@ class Sampler:
         randomness: Randomness,
         callback: StepCallback | None,
         recorder: TraceRecorder | None,
+        company: Company | None,
     ) -> SampleOutput:
         """The loop itself."""
         previous: SoftTokens | None = None
@@ -139,7 +144,10 @@ class Sampler:
             seen = look(state, step, u, previous)
             guided = seen.guided
             uniform = randomness.draws(step, PROJECTION, canvas.ids.shape[1])
-            before, ids = ids, self._project(guided.logits, uniform, canvas)
+            drawn_from = guided.logits
+            if company and step:  # before the first step there is no draft
+                drawn_from = company.lower(drawn_from, ids, canvas)
+            before, ids = ids, self._project(drawn_from, uniform, canvas)
             times = self._allocate(u, guided, ids, canvas, times, randomness, step)
             if recorder:
                 self._record(recorder, look, u, seen, ids, uniform, times, canvas)
@@ -151,8 +159,8 @@ class Sampler:
             if self._steady(u, grid[-1]) and self._settled(guided.logits, ids, before, levels, canvas):
                 break
             state = self.process.step(seen.state, ids, guided.logits, levels)
-            previous = seen.tokens or self._remember(guided.logits)
-            del seen, guided  # as wide as the vocabulary: not to be held while the next ones are made
+            previous = (None if company else seen.tokens) or self._remember(drawn_from)
+            del seen, guided, drawn_from  # as wide as the vocabulary: not to be held while the next ones are made
         return SampleOutput(ids, step + 1, recorder.traces(canvas.pinned) if recorder else None)
 
     def _grid(self, start: float) -> Tensor:

@@ -105,6 +105,12 @@ def test_a_directory_is_not_mixed(tmp_path: Path, change: dict[str, Any], said: 
     run(request(tmp_path / "out", settings={"batch_size": 2}))  # changes the speed, not the texts
 
 
+def test_texts_that_repel_each_other_depend_on_their_batch(tmp_path: Path) -> None:
+    run(request(tmp_path / "out", limit=1, settings={"variety": 3.0, "batch_size": 2}))
+    with pytest.raises(ValueError, match="another settings"):
+        run(request(tmp_path / "out", settings={"variety": 3.0, "batch_size": 4}))
+
+
 def test_runs_without_out_find_their_directory_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     places = [run(request(None, limit=1, **change))[0] for change in ({}, {}, {"seed": 1})]

@@ -127,6 +127,14 @@ def generate(
         float | None,
         option("Push away from the other classes too, with this weight.", "--penalty", example="0.02"),
     ] = None,
+    judged_at_once: Annotated[
+        int | None,
+        option(
+            "Texts that a classifier judges at once: fewer need less memory. 0: a part of the batch.",
+            "--judged-at-once",
+            example="4",
+        ),
+    ] = None,
     importance: Annotated[
         str | None,
         option(
@@ -150,6 +158,15 @@ def generate(
     temperature: Annotated[
         float | None,
         option("Below 1 is safer, above 1 wilder; 0 takes the likeliest.", "--temperature", example="0.8"),
+    ] = None,
+    variety: Annotated[
+        float | None,
+        option(
+            "Lower the logit of words that would repeat three tokens of an earlier text of the same prompt, in nats; "
+            "0 is off. Texts written at once (--batch-size) know each other.",
+            "--variety",
+            example="1 for many texts",
+        ),
     ] = None,
     max_length: Annotated[
         int | None,

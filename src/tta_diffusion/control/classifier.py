@@ -21,12 +21,16 @@ from transformers import (
 
 from tta_diffusion.canvas import Canvas
 from tta_diffusion.control.objective import Judgement, SoftText
+from tta_diffusion.control.pieces import judge_in_pieces
 from tta_diffusion.cuda_graphs import places_of
 from tta_diffusion.denoiser import quantised
 from tta_diffusion.denoiser.checkpoint import WEIGHTS, Unfilled, load_weights
 from tta_diffusion.registry import closest
 
 _WHOLE_MASK = ("bert", "roberta", "xlm-roberta", "camembert")
+# Tokens judged at once on a CPU; on a GPU half of the batch, of no fewer tokens than keep it busy, which in float32
+# are more.
+_CPU_TOKENS, _GPU_TOKENS, _GPU_TOKENS_FLOAT32 = 512, 1024, 2048
 
 
 @dataclass
@@ -41,9 +45,12 @@ class AttributeObjective:
     model: torch.nn.Module
     label: int
     penalty: float = 0.0
+    at_once: int = 0  # texts judged at once; 0: as many as keep memory small
     embeds_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        if self.at_once < 0:
+            raise ValueError(f"texts judged at once must be at least 0 (0: automatic), got {self.at_once}")
         self.model.requires_grad_(False).eval()
 
     def prepare(self, canvas: Canvas) -> Canvas:
@@ -52,10 +59,8 @@ class AttributeObjective:
     def judge(self, text: SoftText) -> Judgement:
         table = self.model.get_input_embeddings().weight  # type: ignore[operator]
         embeds = text.embed(table)
-        logits = self.model(inputs_embeds=embeds, attention_mask=self._attention_mask(text.mask)).logits
-        log_probs = logits.float().log_softmax(-1)
-        log_prob = log_probs[:, self.label]
-        return Judgement(log_prob - self.penalty * self._others(log_probs), log_prob)
+        size = self.at_once or texts_at_once(len(embeds), embeds.shape[1], embeds.device.type, embeds.dtype)
+        return Judgement(*judge_in_pieces(self._score, embeds, self._attention_mask(text.mask), size))
 
     @property
     def capture_key(self) -> Hashable | None:
@@ -63,7 +68,14 @@ class AttributeObjective:
         if type(self) is not AttributeObjective:
             return None
         network = (weakref.ref(self.model), places_of(self.model), self.model.training)
-        return (*network, self.name, self.label, self.penalty)
+        return (*network, self.name, self.label, self.penalty, self.at_once)
+
+    def _score(self, embeds: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """The score and log p(label), (n,) each, of n texts."""
+        logits = self.model(inputs_embeds=embeds, attention_mask=mask).logits
+        log_probs = logits.float().log_softmax(-1)
+        log_prob = log_probs[:, self.label]
+        return log_prob - self.penalty * self._others(log_probs), log_prob
 
     def _attention_mask(self, mask: Tensor) -> Tensor:
         """transformers asks a (B, L) mask whether it masks anything, for which a GPU must be waited for: there, the
@@ -76,6 +88,14 @@ class AttributeObjective:
 
     def _others(self, log_probs: Tensor) -> Tensor:
         return log_probs.sum(-1) - log_probs[:, self.label]
+
+
+def texts_at_once(batch: int, length: int, device: str, dtype: torch.dtype) -> int:
+    """How many of a batch are judged together: what a network keeps for its backward pass grows with them."""
+    if device == "cpu":
+        return max(1, _CPU_TOKENS // length)
+    least = _GPU_TOKENS_FLOAT32 if dtype == torch.float32 else _GPU_TOKENS
+    return max(1, least // length, -(-batch // 2))
 
 
 def label_index(model: torch.nn.Module, label: str, name: str) -> int:

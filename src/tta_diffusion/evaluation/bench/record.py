@@ -16,7 +16,7 @@ from tta_diffusion.pipeline import CONTROLS
 
 RECORD = "run.json"
 SAMPLED = 1 << 20
-WORLDLY = ("batch_size", "graphs")  # settings that change the speed, not the texts
+WORLDLY = ("batch_size", "judged_at_once", "graphs")  # settings that change the speed, not the texts
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,8 @@ def short_name(identity: Identity) -> str:
 
 def comparable(identity: Identity) -> dict[str, Any]:
     raw: dict[str, Any] = json.loads(json.dumps(asdict(identity), default=str))
-    raw["settings"] = {k: v for k, v in raw["settings"].items() if k not in WORLDLY}
+    together = ("batch_size",) if raw["settings"].get("variety") else ()  # texts of a batch repel each other
+    raw["settings"] = {k: v for k, v in raw["settings"].items() if k in together or k not in WORLDLY}
     raw["task"].pop("description")
     return raw
 
