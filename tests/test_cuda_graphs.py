@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -167,6 +168,14 @@ def test_classifiers_of_another_family_are_captured(fake):
     sampler = make(make_denoiser(V), guide(model))
     assert torch.equal(ids(sampler), eager(sampler))
     assert cache_of(sampler).captures == 1
+
+
+def test_texts_judged_one_by_one_are_captured(fake):
+    sampler = make(make_denoiser(V), guide(kind=partial(AttributeObjective, at_once=1)))
+    assert same_traces(sampler)
+    assert torch.equal(ids(sampler), eager(sampler))
+    assert cache_of(sampler).captures == 1
+    assert graphed_look.JUDGES[sampler.denoiser].failure is None
 
 
 def test_strength_is_no_part_of_a_recording_but_the_window_is(fake):

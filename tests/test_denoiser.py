@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from safetensors.torch import save_file
-from transformers import AutoConfig, LlamaForCausalLM, RobertaForMaskedLM
+from transformers import AutoConfig, LlamaForCausalLM, RobertaForMaskedLM, masking_utils
 
 from conftest import LENGTH, make_denoiser, tiny_backbone
 from tta_diffusion.denoiser import aligned
-from tta_diffusion.denoiser.backbone import FAMILIES
+from tta_diffusion.denoiser.attention import UNMASKED
+from tta_diffusion.denoiser.backbone import FAMILIES, Backbone
+from tta_diffusion.denoiser.checkpoint import plain_config
 from tta_diffusion.denoiser.model import SimplexDenoiser
 from tta_diffusion.denoiser.self_conditioning import SELF_CONDITIONING
 from tta_diffusion.denoiser.tess import import_tess
@@ -60,6 +62,52 @@ def test_the_head_is_that_of_the_language_model(model_type):
     with torch.no_grad():
         expected = denoiser.backbone.model(inputs_embeds=embeds).logits
         torch.testing.assert_close(denoiser.backbone.head(denoiser.hidden(embeds)), expected)
+
+
+@pytest.mark.parametrize("window", [None, 4])
+@pytest.mark.parametrize("model_type", [*MODEL_TYPES, "mistral", "qwen2"])
+def test_nothing_is_masked_and_no_mask_is_made_for_it(model_type, window, monkeypatch):
+    """Not even where transformers itself would make one, as some versions do while a CUDA graph is recorded."""
+    if window is not None and model_type not in ("modernbert", "mistral"):
+        pytest.skip("has no windows")
+    raw = tiny_backbone(V, model_type if model_type in MODEL_TYPES else "llama") | {"model_type": model_type}
+    if model_type == "modernbert":
+        raw["local_attention"] = 2 * (window or 40)
+    if model_type in ("mistral", "qwen2"):
+        raw |= {"num_key_value_heads": 2, "sliding_window": window}
+    torch.manual_seed(0)
+    backbone = Backbone.from_config(raw).eval()
+    embeds = torch.randn(2, 12, 32, requires_grad=True)
+    masks: list[torch.Tensor | None] = []
+    original = torch.nn.functional.scaled_dot_product_attention
+
+    def attend(*args, attn_mask=None, **settings):
+        masks.append(attn_mask)
+        return original(*args, attn_mask=attn_mask, **settings)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", attend)
+    found = []
+    for as_if_recorded in (True, False):
+        if as_if_recorded:
+            monkeypatch.setattr(masking_utils, "_ignore_bidirectional_mask_sdpa", lambda *a, **kw: False)
+        else:
+            monkeypatch.undo()
+            backbone.model.set_attn_implementation("sdpa")
+        hidden = backbone.encode(embeds)
+        found.append((hidden, *torch.autograd.grad(hidden.square().sum(), embeds)))
+    assert all(mask is None for mask in masks) == (window is None)
+    assert len(masks) == backbone.config.num_hidden_layers
+    for ours, theirs in zip(*found, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_how_attention_is_computed_is_not_saved_and_a_wish_is_kept():
+    denoiser = make_denoiser(V)
+    assert denoiser.backbone.config._attn_implementation == UNMASKED
+    assert UNMASKED not in str(plain_config(denoiser.backbone.config))
+    model = denoiser.backbone.model
+    model.set_attn_implementation("eager")
+    assert Backbone(model).config._attn_implementation == "eager"
 
 
 @torch.no_grad()

@@ -25,6 +25,7 @@ from transformers import (
 )
 
 from tta_diffusion.denoiser import aligned
+from tta_diffusion.denoiser.attention import leave_masks_out
 from tta_diffusion.registry import Registry
 
 
@@ -63,6 +64,7 @@ class Backbone(nn.Module):
         super().__init__()
         self.family = FAMILIES.get(model.config.model_type)
         self.model = model
+        leave_masks_out(model)
         if self.family.causal:
             _remove_causal_mask(model)
 
