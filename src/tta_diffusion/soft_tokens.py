@@ -14,9 +14,13 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from tta_diffusion.randomness import mix, spread
+
+_GATHERED_ROWS = 256  # positions whose tokens' embeddings are gathered at once
+_MOMENT_ROWS = 4096  # rows of a table that are held in double precision at once
 
 
 @dataclass(frozen=True)
@@ -98,11 +102,30 @@ SoftTokens = DenseTokens | SparseTokens | GroupedTokens | TailTokens | EmbeddedT
 
 def bag(ids: Tensor, weights: Tensor, table: Tensor) -> Tensor:
     """(..., H) = sum_j weights[..., j] table[ids[..., j]], without gathering the rows first."""
-    if weights.requires_grad and table.is_cuda and table.dtype != torch.float32:  # torch has no kernel for its gradient
-        return (weights[..., None, :] @ F.embedding(ids, table)).squeeze(-2)
     width = ids.shape[-1]
-    flat = F.embedding_bag(ids.reshape(-1, width), table, per_sample_weights=weights.reshape(-1, width), mode="sum")
+    places, shares = ids.reshape(-1, width), weights.reshape(-1, width)
+    if weights.requires_grad and table.is_cuda and table.dtype != torch.float32:  # torch has no kernel for its gradient
+        flat = WeightedBag.apply(places, shares, table)
+    else:
+        flat = F.embedding_bag(places, table, per_sample_weights=shares, mode="sum")
     return flat.view(*ids.shape[:-1], -1)
+
+
+class WeightedBag(torch.autograd.Function):
+    """`embedding_bag` with a gradient on its weights alone: dw_rj = dy_r . table[ids_rj], few rows at a time."""
+
+    @staticmethod
+    def forward(ctx: Any, ids: Tensor, weights: Tensor, table: Tensor) -> Tensor:
+        ctx.save_for_backward(ids, table)
+        return F.embedding_bag(ids, table, per_sample_weights=weights, mode="sum")
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor, None]:
+        ids, table = ctx.saved_tensors
+        parts = zip(ids.split(_GATHERED_ROWS), gradient.split(_GATHERED_ROWS), strict=True)
+        found = [(F.embedding(some, table) @ one[..., None]).squeeze(-1) for some, one in parts]
+        return None, torch.cat(found), None
 
 
 def sparsify(scores: Tensor, k: int) -> SparseTokens:
@@ -142,9 +165,15 @@ def moments(table: Tensor) -> Moments:
     """Mean and root of the covariance of the rows, float32, kept for weights that do not change."""
 
     def make() -> Moments:
-        rows = table.detach().double()
-        centre = rows.mean(0)
-        covariance = rows.T @ rows / len(rows) - centre.outer(centre)
+        width = table.shape[1]
+        centre = torch.zeros(width, dtype=torch.float64, device=table.device)
+        square = torch.zeros(width, width, dtype=torch.float64, device=table.device)
+        for block in table.detach().split(_MOMENT_ROWS):
+            rows = block.double()
+            centre += rows.sum(0)
+            square.addmm_(rows.T, rows)
+        centre /= len(table)
+        covariance = square / len(table) - centre.outer(centre)
         values, vectors = torch.linalg.eigh(covariance)  # a Cholesky root would need full rank
         # The symmetric root: the signs of eigenvectors, which a device is free to choose, cancel.
         return Moments(centre.float(), ((vectors * values.clamp_min(0).sqrt()) @ vectors.T).float())
