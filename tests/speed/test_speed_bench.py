@@ -11,7 +11,7 @@ import torch
 
 import fake_cuda
 from tta_diffusion.randomness import Randomness
-from tta_diffusion.speed import contenders, networks, paper, published
+from tta_diffusion.speed import contenders, networks, paper, published, run
 from tta_diffusion.speed.arguments import main, request_of
 from tta_diffusion.speed.case import CONTENDERS, FLOOR, FLOOR_GRAPH, OURS, PUBLISHED, Case, Request
 from tta_diffusion.speed.report import markdown, over_floor
@@ -98,6 +98,28 @@ def test_graphs_are_recorded_for_ours_and_for_the_floor(monkeypatch):
     assert len(fake.graphs) == 3
     contenders.sampler_of(small(graphs=False), 4).sample(canvas, Randomness.from_seeds([0, 1]))
     assert len(fake.graphs) == 3
+
+
+def test_published_may_run_in_a_type_of_its_own(tmp_path, monkeypatch):
+    measured = []
+
+    def note(case, who):
+        measured.append((who, case.dtype))
+        return {"seconds": 1.0, "all": [1.0], "megabytes": 1}
+
+    monkeypatch.setattr(run, "measure", note)
+    words = ["--quick", "--no-isolate", "--no-control", "--out", str(tmp_path), "--dtype", "bf16"]
+    main([*words, "--published-dtype", "fp32"])
+    assert measured == [(who, "fp32" if who == PUBLISHED else "bf16") for who in CONTENDERS]
+    assert json.loads((tmp_path / "speed.json").read_text())["settings"]["published_dtype"] == "fp32"
+    table = (tmp_path / "speed.md").read_text()
+    assert "Only `published` ran in fp32." in table
+    assert "| published in fp32, ms |" in table
+    main(words)
+    assert {dtype for _, dtype in measured[len(CONTENDERS) :]} == {"bf16"}
+    assert "fp32" not in (tmp_path / "speed.md").read_text()
+    with pytest.raises(ValueError, match="published-dtype must be among"):
+        Request(published_dtype="fp64")
 
 
 def test_the_papers_table():

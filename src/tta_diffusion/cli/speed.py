@@ -16,6 +16,9 @@ def speed(
     control: Annotated[bool | None, typer.Option("--control/--no-control", help="Default: both.")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     dtype: Annotated[str, typer.Option(help="fp32 or bf16.")] = "fp32",
+    published_dtype: Annotated[
+        str | None, typer.Option(help="Of `published` alone: fp32 or bf16. Default: as the others.")
+    ] = None,
     backbone: Annotated[str, typer.Option(help="base (12 x 768) or small (4 x 256).")] = "base",
     engine: Annotated[str, typer.Option(help="Noise engine of our sampler.")] = "tail",
     measured: Annotated[int, typer.Option(help="Steps that are timed, spread over the trajectory.")] = 6,
@@ -43,6 +46,7 @@ def speed(
         quick,
         device=device,
         dtype=dtype,
+        published_dtype=published_dtype,
         backbone=backbone,
         engine=engine,
         measured=measured,

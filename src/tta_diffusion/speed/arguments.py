@@ -56,6 +56,7 @@ def parser() -> argparse.ArgumentParser:
     own.add_argument("--control", action=argparse.BooleanOptionalAction, help="with a classifier; default: both")
     own.add_argument("--device", default="cpu", help="cpu or cuda")
     own.add_argument("--dtype", default="fp32", choices=DTYPES)
+    own.add_argument("--published-dtype", choices=DTYPES, help="of `published` alone; default: as the others")
     own.add_argument("--backbone", default="base", choices=BACKBONES, help="12 x 768 or 4 x 256")
     own.add_argument("--engine", default="tail", help="noise engine of our sampler")
     own.add_argument("--measured", type=int, default=6, help="steps that are timed, spread over the trajectory")

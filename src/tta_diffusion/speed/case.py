@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 PUBLISHED, OURS, FLOOR, AR = "published", "ours", "floor", "ar"
@@ -53,6 +53,7 @@ class Request:
     repeat: int = 1
     graphs: bool = True
     contenders: Sequence[str] = CONTENDERS
+    published_dtype: str | None = None  # of `published` alone: its released code runs in fp32; None: as the others
     isolate: bool | None = None  # a process for each measurement; None: on a CPU, whose peak memory needs it
     out: Path = field(default_factory=lambda: Path("runs/speed"))
 
@@ -60,6 +61,7 @@ class Request:
         for name, value, known in (
             ("backbone", [self.backbone], BACKBONES),
             ("dtype", [self.dtype], DTYPES),
+            ("published-dtype", [self.published_dtype or self.dtype], DTYPES),
             ("contenders", self.contenders, CONTENDERS),
         ):
             for one in value:
@@ -68,6 +70,10 @@ class Request:
         for name in ("batch", "length", "vocab", "steps"):
             if not getattr(self, name) or min(getattr(self, name)) < 1:
                 raise ValueError(f"{name} needs whole numbers, at least 1, got {list(getattr(self, name))}")
+
+    def case_of(self, case: Case, who: str) -> Case:
+        """The case as a contender is measured in it."""
+        return replace(case, dtype=self.published_dtype or case.dtype) if who == PUBLISHED else case
 
     def cases(self) -> Iterator[Case]:
         for vocab in self.vocab:

@@ -28,17 +28,25 @@ def markdown(rows: list[Row], settings: dict[str, Any]) -> str:
     where = (
         f"{settings['device']}, {settings['dtype']}, {settings['threads']} thread(s), {settings['backbone']} networks"
     )
-    parts = [f"Measured on {where}; engine `{settings['engine']}`.\n", _steps(rows)]
+    theirs = _published(settings)
+    apart = "" if theirs == PUBLISHED else f" Only `{PUBLISHED}` ran in {settings['published_dtype']}."
+    parts = [f"Measured on {where}; engine `{settings['engine']}`.{apart}\n", _steps(rows, theirs)]
     if any(_seconds(row, AR) for row in rows):
         parts.append(_trajectories(rows, settings["steps"]))
     return "\n".join(parts)
 
 
-def _steps(rows: list[Row]) -> str:
+def _published(settings: dict[str, Any]) -> str:
+    """Its name in tables, with its type where that is not everyone's."""
+    own = settings.get("published_dtype", settings["dtype"])
+    return PUBLISHED if own == settings["dtype"] else f"{PUBLISHED} in {own}"
+
+
+def _steps(rows: list[Row], name: str) -> str:
     graphed = any(_seconds(row, FLOOR_GRAPH) for row in rows)
     heads = [
-        "case | ours, ms a step | floor, ms | published, ms | ours / floor | published / floor | published / ours "
-        "| ours, MB | published, MB | MB: ours / published",
+        f"case | ours, ms a step | floor, ms | {name}, ms | ours / floor | {name} / floor | {name} / ours "
+        f"| ours, MB | {name}, MB | MB: ours / {name}",
         *(["floor from CUDA graphs, ms | ours / that"] if graphed else []),
     ]
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * (12 if graphed else 10)]
@@ -79,7 +87,7 @@ def write(rows: list[Row], settings: dict[str, Any], out: Path) -> list[Path]:
     out.mkdir(parents=True, exist_ok=True)
     (out / "speed.json").write_text(json.dumps({"settings": settings, "rows": rows, "paper": paper.TABLE}, indent=1))
     (out / "speed.md").write_text(markdown(rows, settings))
-    return [out / "speed.json", out / "speed.md", *_plot(rows, out / "speed.png")]
+    return [out / "speed.json", out / "speed.md", *_plot(rows, _published(settings), out / "speed.png")]
 
 
 def over_floor(rows: list[Row], who: str) -> dict[int, float]:
@@ -88,7 +96,7 @@ def over_floor(rows: list[Row], who: str) -> dict[int, float]:
     return {i: mine / floor for i, mine, floor in pairs if mine and floor}
 
 
-def _plot(rows: list[Row], path: Path) -> list[Path]:
+def _plot(rows: list[Row], theirs: str, path: Path) -> list[Path]:
     """Bars: seconds a step over the floor, for the published algorithm and for ours."""
     try:
         import matplotlib
@@ -101,12 +109,12 @@ def _plot(rows: list[Row], path: Path) -> list[Path]:
     if not shown:
         return []
     figure, axes = pyplot.subplots(figsize=(8, 1 + 0.5 * len(shown)))
-    for shift, who, colour in ((0.2, PUBLISHED, "#b5651d"), (-0.2, OURS, "#1f77b4")):
+    for shift, who, name, colour in ((0.2, PUBLISHED, theirs, "#b5651d"), (-0.2, OURS, OURS, "#1f77b4")):
         ratios = over_floor(shown, who)
         if not ratios:
             continue
         places = [place + shift for place in ratios]
-        bars = axes.barh(places, list(ratios.values()), height=0.38, color=colour, label=who)
+        bars = axes.barh(places, list(ratios.values()), height=0.38, color=colour, label=name)
         axes.bar_label(bars, fmt="%.2f", padding=2)
     axes.axvline(1.0, color="black", linewidth=0.8)
     axes.set_yticks(range(len(shown)), [row["name"] for row in shown])

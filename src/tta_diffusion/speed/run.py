@@ -30,7 +30,7 @@ def run(request: Request) -> list[Path]:
         row: report.Row = {"name": case.name, "case": asdict(case)}
         for who in request.contenders:
             bar.show(f"{case.name}: {who}")
-            row[who] = _known(rows, case, who) or (measure_apart if apart else measure)(case, who)
+            row[who] = _known(rows, case, who) or (measure_apart if apart else measure)(request.case_of(case, who), who)
             if who == FLOOR and request.device.startswith("cuda"):
                 row[FLOOR_GRAPH] = measure(case, FLOOR_GRAPH)
             bar.advance()
@@ -54,6 +54,7 @@ def _settings(request: Request) -> dict[str, Any]:
         "device": device,
         "threads": torch.get_num_threads(),
         "dtype": request.dtype,
+        "published_dtype": request.published_dtype or request.dtype,
         "backbone": request.backbone,
         "engine": request.engine,
         "graphs": request.graphs,
