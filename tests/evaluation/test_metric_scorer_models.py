@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -106,3 +108,12 @@ def test_a_real_gguf_file_becomes_a_plain_model(tmp_path: Path) -> None:
     scorer = CausalScorer.from_pretrained(directory)
     assert scorer.prefix_id == 0
     assert perplexity_per_text(scorer.score(["The capital of France is Paris."]))[0] < 30
+
+
+def test_a_tokenizer_that_spells_is_refused() -> None:
+    def tokenizer(split: Callable[[str], list[str]]) -> Any:
+        return lambda text, add_special_tokens: {"input_ids": split(text)}
+
+    s.check_words(tokenizer(str.split))
+    with pytest.raises(RuntimeError, match="wrongly .35 tokens for 35 letters.*another version"):
+        s.check_words(tokenizer(list))

@@ -10,8 +10,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tta_diffusion.evaluation.checks import require
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -75,12 +79,26 @@ def _convert(source: Path, target: Path, prefix: str) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
+    check_words(tokenizer)
     tokenizer.bos_token = prefix
     tokenizer.save_pretrained(target)
     # float32: the products of 4-bit values and their scales do not fit a 16-bit type exactly.
     model = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
     _forget_quantisation(model)
     model.save_pretrained(target)
+
+
+def check_words(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Some versions of transformers lose a GGUF tokenizer's merges: it then spells, and every perplexity is absurd."""
+    import transformers
+
+    text = "Once upon a time there was a house."
+    tokens = len(tokenizer(text, add_special_tokens=False)["input_ids"])
+    if tokens > len(text) / 2:
+        raise RuntimeError(
+            f"transformers {transformers.__version__} reads the tokenizer of this GGUF file wrongly ({tokens} tokens "
+            f"for {len(text)} letters): install another version and try again"
+        )
 
 
 def _forget_quantisation(model: object) -> None:
