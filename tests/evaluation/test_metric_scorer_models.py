@@ -115,5 +115,5 @@ def test_a_tokenizer_that_spells_is_refused() -> None:
         return lambda text, add_special_tokens: {"input_ids": split(text)}
 
     s.check_words(tokenizer(str.split))
-    with pytest.raises(RuntimeError, match="wrongly .35 tokens for 35 letters.*another version"):
+    with pytest.raises(RuntimeError, match=r"wrongly .35 tokens for 35 letters.*another version"):
         s.check_words(tokenizer(list))
