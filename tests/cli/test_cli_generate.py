@@ -51,6 +51,12 @@ def test_the_same_seed_writes_the_same_texts_in_any_batches(tta: Run) -> None:
     assert once != texts(tta(*arguments[:6], "--seed", 8, *arguments[8:]))
 
 
+def test_texts_that_repel_each_other_do_so_across_batches(tta: Run) -> None:
+    gap = ("", "--control", "infill=i love [1] place .", "-n", 6, "--steps", 20, "--temperature", 0, "--seed", 0)
+    assert len(set(texts(tta(*gap, "--batch-size", 2)))) == 1
+    assert len(set(texts(tta(*gap, "--batch-size", 2, "--variety", 20)))) == 6
+
+
 def test_json_lines_hold_what_a_text_needs_to_be_written_again(tta: Run) -> None:
     lines = texts(
         tta("the pizza", "-n", 2, "--steps", 3, "--control", "sentiment=negative", "--control", "length=9", "--json")

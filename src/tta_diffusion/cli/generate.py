@@ -163,7 +163,7 @@ def generate(
         float | None,
         option(
             "Lower the logit of words that would repeat three tokens of an earlier text of the same prompt, in nats; "
-            "0 is off. Texts written at once (--batch-size) know each other.",
+            "0 is off.",
             "--variety",
             example="1 for many texts",
         ),

@@ -68,6 +68,8 @@ def run(
     view = choose_view(total, config.batch_size, live and terminal and not as_json)
     writer = Writer(total, request.control, as_json, terminal)
     seed = secrets.randbits(31) if request.seed is None else request.seed
+    # Texts that repel each other must be of one call, which remembers those of its finished batches.
+    together = max(config.batch_size, request.num_samples) if config.variety else config.batch_size
     began = time.monotonic()
     try:
         outputs = (
@@ -80,7 +82,7 @@ def run(
                 callback_on_step_end=view.step,
                 **request.settings,
             )
-            for batch in batches(prompts, request.num_samples, seed, config.batch_size)
+            for batch in batches(prompts, request.num_samples, seed, together)
         )
         write_all(outputs, view, writer, trace)
     except KeyboardInterrupt:
