@@ -21,7 +21,7 @@ def at(name: str, u: float) -> float:
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_from_clean_to_noise(name):
-    assert at(name, 0.0) == 1.0
+    assert at(name, 0.0) == pytest.approx(1.0, abs=1e-12)  # processors round cosines differently
     assert at(name, 1.0) == pytest.approx(0.0, abs=1e-12)
 
 
