@@ -16,6 +16,7 @@ from tta_diffusion.analysis.text import step_text
 from tta_diffusion.cli import main as cli
 from tta_diffusion.demo.cases import CASES, Case, usable
 from tta_diffusion.demo.frames import CHANGED, GIVEN, KEY, frames
+from tta_diffusion.demo.pace import LEAST, MOST, PATIENCE, affordable_steps
 from tta_diffusion.demo.page import page
 from tta_diffusion.demo.progress import Progress
 from tta_diffusion.demo.run import Pair, write
@@ -114,6 +115,13 @@ def test_the_command(
     assert len(err.splitlines()) == 8
     assert "8/8 With keywords, adaptive:0.6; about 0 s left" in err
     assert len(content(out.read_text())["cases"]) == 4
+
+
+@pytest.mark.parametrize(("a_step", "steps"), [(0.001, MOST), (PATIENCE / (30.5 * 4), 30), (60.0, LEAST)])
+def test_a_slow_machine_takes_fewer_steps(pipeline: TTAPipeline, a_step: float, steps: int) -> None:
+    """Two cases are four texts; the clock is read before and after one step, then four."""
+    times = iter([0.0, 5.0, 10.0, 10.0 + 4 * a_step])
+    assert affordable_steps(pipeline, SMALL, lambda: next(times)) == steps
 
 
 def test_progress_on_a_terminal_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,12 @@ def demo(
             "--model", "-m", metavar="DIR", help="Model directory (default: TTA_MODEL, else the model in the package)."
         ),
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Denoising steps of each text.")] = 50,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Denoising steps of each text (default: 50, fewer on a machine that needs minutes for them)."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="The same seed writes the same texts.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
 ) -> None:
@@ -46,12 +51,14 @@ def demo(
         pipeline = load_model(found, device, None)
 
     from tta_diffusion.demo.cases import CASES, usable
+    from tta_diffusion.demo.pace import affordable_steps
     from tta_diffusion.demo.page import page
     from tta_diffusion.demo.progress import Progress
     from tta_diffusion.demo.run import write
     from tta_diffusion.demo.table import table
 
     cases = usable(CASES, pipeline.library)
+    steps = steps or affordable_steps(pipeline, cases)
     with Progress(2 * len(cases), steps) as progress:
         pairs = list(write(pipeline, cases, steps, seed, progress))
     console = Console(highlight=False)
