@@ -146,6 +146,17 @@ def test_the_frame_is_what_is_frequent_under_every_label() -> None:
     assert not frame[[11, 12]].any()
 
 
+def test_of_several_tasks_only_what_tells_of_none_is_the_frame() -> None:
+    """Token 10 comes under every label of the first task and under one of the second."""
+    stores = [make_store([0, 1] * 50), make_store([0, 1] * 50)]
+    stores[0].train.ids[:, 1] = 10
+    stores[1].train.ids[::2, 1] = 10
+    alone, both = (Softener(SoftSettings(frames=0.5), some, 40, CPU).is_frame for some in (stores[:1], stores))
+    assert alone[10]
+    assert not both[10]
+    assert both[[PAD, END, START]].all()
+
+
 def test_frames_keep_the_words_that_say_nothing_and_no_other() -> None:
     store = make_store([0, 1] * 50)
     store.train.ids[:, 1] = 10

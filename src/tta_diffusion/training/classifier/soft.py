@@ -53,7 +53,7 @@ class Softener:
         self.cumulative = torch.from_numpy(frequencies.cumsum()).to(device)
         self.predictor = Predictor.load(settings.denoiser, stores, device) if settings.denoiser else None
         if settings.frames:
-            frame = frame_words(stores[0], frequencies)
+            frame = np.logical_and.reduce([frame_words(store, frequencies) for store in stores])
             others = np.where(frame, 0.0, frequencies)
             self.is_frame = torch.from_numpy(frame).to(device)
             self.other_words = torch.from_numpy((others / others.sum()).cumsum()).to(device)
@@ -85,18 +85,13 @@ class Softener:
         many = self._random_tokens(*ids.shape, generator=generator)
         words = torch.where(self._rand(len(ids), 1, generator=generator) < 0.5, few, many)
         words[:, 0] = ids[:, 0]
-        embeds = F.embedding(words, table)
-        embeds[::2] = self._mixture(words[::2], generator).embed(table).to(embeds.dtype)
-        return embeds
+        return self._every_other_soft(words, table, generator)
 
     def frames(self, ids: Tensor, table: Tensor, seed: int) -> Tensor:
         """Texts like ids (B, L) of which only the frame is left, every other text soft."""
         generator = torch.Generator(self.device).manual_seed(seed)
-        words = torch.where(
-            self.is_frame[ids], ids, self._random_tokens(*ids.shape, generator=generator, among=self.other_words)
-        )
-        embeds = F.embedding(words, table)
-        embeds[::2] = self._mixture(words[::2], generator).embed(table).to(embeds.dtype)
+        others = self._random_tokens(*ids.shape, generator=generator, among=self.other_words)
+        embeds = self._every_other_soft(torch.where(self.is_frame[ids], ids, others), table, generator)
         embeds[:, 0] = F.embedding(ids[:, 0], table)
         return embeds
 
@@ -132,6 +127,12 @@ class Softener:
         scores[..., 0] += 12 * self._rand(len(ids), 1, generator=generator)
         tau = 0.5 + 1.5 * self._rand(len(ids), 1, 1, generator=generator)
         return SparseTokens(torch.cat([ids[..., None], others], -1), (scores / tau).softmax(-1))
+
+    def _every_other_soft(self, words: Tensor, table: Tensor, generator: torch.Generator) -> Tensor:
+        """Embeddings of words (B, L), of the texts 0, 2, 4, ... mixed with random ones."""
+        embeds = F.embedding(words, table)
+        embeds[::2] = self._mixture(words[::2], generator).embed(table).to(embeds.dtype)
+        return embeds
 
     def _replace(self, ids: Tensor, generator: torch.Generator) -> Tensor:
         rate = 0.5 * self._rand(len(ids), 1, generator=generator)
