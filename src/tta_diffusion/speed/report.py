@@ -121,7 +121,7 @@ def _plot(rows: list[Row], theirs: str, path: Path) -> list[Path]:
     axes.invert_yaxis()
     axes.margins(x=0.12)  # room for the numbers beside the bars
     axes.set_xlabel("time of a step / time of its bare networks")
-    axes.legend()
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncol=2, frameon=False)  # above: it would cover bars
     figure.tight_layout()
     figure.savefig(path, dpi=150)
     pyplot.close(figure)
