@@ -38,7 +38,7 @@ def both(canvas: Canvas, k: int, raw: torch.Tensor) -> tuple[torch.Tensor, TopLo
 
 
 def guidance(iterations: int = 2, strength: float = 2.0, importance: str = "embeddings") -> Guidance:
-    config = GuidanceConfig(strength, iterations, importance=importance)
+    config = GuidanceConfig(strength, iterations, importance=importance, support=V)
     return Guidance([(AttributeObjective("mood", make_classifier(V), 1), 1.0)], config)
 
 
@@ -85,6 +85,17 @@ def test_guidance_on_a_support_has_the_exact_gradient_there():
     exact = (push(whole, canvas, 0.5).logits - whole).flatten(0, 1)[top.free.places].gather(-1, top.ids)
     moved = push(top, canvas, 0.5).logits
     torch.testing.assert_close(moved.values - top.values, exact, rtol=1e-2, atol=1e-5)
+
+
+def test_no_more_than_the_support_is_moved():
+    canvas = sheet()
+    _, top = both(canvas, 30, logits())
+    all_moved = guidance(iterations=1)(top, canvas, 0.5).logits.values - top.values
+    few = Guidance(guidance().objectives, GuidanceConfig(2.0, 1, support=4))
+    moved = few(top, canvas, 0.5).logits.values - top.values
+    torch.testing.assert_close(moved[:, :4], all_moved[:, :4])
+    assert (all_moved[:, 4:] != 0).any()
+    assert (moved[:, 4:] == 0).all()
 
 
 def test_only_objectives_that_embed_are_judged_on_a_support():

@@ -119,17 +119,22 @@ class Guidance:
         """All iterations; asks the device nothing, so what went wrong is in the checks."""
         importance = None
         checks: list[Check] = []
+        moved = self._moved(logits)
         for iteration in range(self.config.iterations):
             last = iteration == self.config.iterations - 1
             gradient, norms = self._gradient(logits, canvas, u, last, checks)
             if gradient is None:
                 return Guided(logits), []
-            if isinstance(logits, TopLogits):
-                logits = replace(logits, values=logits.values + strength * gradient)
-            else:
-                logits = logits + strength * gradient
+            push = strength * gradient if moved is None else strength * gradient * moved
+            logits = replace(logits, values=logits.values + push) if isinstance(logits, TopLogits) else logits + push
             importance = norms
         return Guided(logits, importance), checks
+
+    def _moved(self, logits: Tensor | TopLogits) -> Tensor | None:
+        """(R, k) True at the `support` largest values; None: all are moved."""
+        if not isinstance(logits, TopLogits) or not 0 < self.config.support < logits.values.shape[-1]:
+            return None
+        return logits.values >= logits.values.topk(self.config.support, dim=-1).values[:, -1:]
 
     @property
     def capture_key(self) -> Hashable | None:
@@ -138,7 +143,8 @@ class Guidance:
         keys = [getattr(objective, "capture_key", None) for objective, _ in judging]
         if None in keys:
             return None
-        return (self.config.iterations, self.config.importance, *keys, *(weight for _, weight in judging))
+        config = self.config
+        return (config.iterations, config.importance, config.support, *keys, *(weight for _, weight in judging))
 
     def _gradient(
         self,
