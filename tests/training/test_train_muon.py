@@ -24,7 +24,7 @@ def run(optimizer_class: type[torch.optim.Optimizer], steps: int = 4) -> list[to
 
 def test_weights_and_state_are_those_of_torch():
     for ours, theirs in zip(run(BatchedMuon), run(torch.optim.Muon), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-3)  # both orthogonalise in bfloat16
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-3)  # torch orthogonalises in bfloat16
 
 
 def test_a_parameter_without_a_gradient_stays():
@@ -41,3 +41,7 @@ def test_singular_values_come_near_one(shape):
     values = torch.linalg.svdvals(orthogonalise(x, COEFFICIENTS, 5, 1e-7).float())
     assert float(values.min()) > 0.4
     assert float(values.max()) < 1.4
+
+
+def test_a_cpu_is_not_asked_for_bfloat16():
+    assert orthogonalise(torch.eye(4)[None], COEFFICIENTS, 5, 1e-7).dtype == torch.float32
