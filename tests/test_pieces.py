@@ -121,7 +121,7 @@ def test_how_many_is_part_of_a_recording_and_checked():
 @pytest.mark.parametrize(
     ("batch", "length", "device", "dtype", "texts"),
     [
-        (32, 64, "cpu", torch.float32, 8),
+        (32, 64, "cpu", torch.float32, 4),
         (4, 512, "cpu", torch.float32, 1),
         (4, 4096, "cpu", torch.float32, 1),
         (32, 64, "cuda", torch.bfloat16, 16),

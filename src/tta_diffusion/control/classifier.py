@@ -30,7 +30,7 @@ from tta_diffusion.registry import closest
 _WHOLE_MASK = ("bert", "roberta", "xlm-roberta", "camembert")
 # Tokens judged at once on a CPU; on a GPU half of the batch, of no fewer tokens than keep it busy, which in float32
 # are more.
-_CPU_TOKENS, _GPU_TOKENS, _GPU_TOKENS_FLOAT32 = 512, 1024, 2048
+_CPU_TOKENS, _GPU_TOKENS, _GPU_TOKENS_FLOAT32 = 256, 1024, 2048
 
 
 @dataclass
