@@ -15,6 +15,7 @@ from tta_diffusion.speed import contenders, networks, paper, published, run
 from tta_diffusion.speed.arguments import main, request_of
 from tta_diffusion.speed.case import CONTENDERS, FLOOR, FLOOR_GRAPH, OURS, PUBLISHED, Case, Request
 from tta_diffusion.speed.report import markdown, over_floor
+from tta_diffusion.speed.worker import measure_apart
 
 
 def small(**changes: object) -> Case:
@@ -29,6 +30,16 @@ def test_a_quick_run_writes_its_results(tmp_path, capsys):
     (row,) = results["rows"]
     assert all(row[who]["seconds"] > 0 and row[who]["megabytes"] > 0 for who in CONTENDERS)
     assert (tmp_path / "speed.md").read_text() in capsys.readouterr().out
+
+
+def test_a_process_of_its_own_knows_what_the_libraries_take(tmp_path):
+    found = measure_apart(small(control=False), OURS)
+    assert 100 < found["before"] <= found["megabytes"]
+    row = {"name": "a case", "ours": {"megabytes": 500, "before": 400}, "published": {"megabytes": 800, "before": 400}}
+    settings = {"device": "CPU", "dtype": "fp32", "threads": 1, "backbone": "small", "engine": "tail"}
+    heads, _, cells = markdown([row], settings).splitlines()[-3:]
+    assert heads.count("|") == cells.count("|")
+    assert cells.endswith("| 500 | 800 | 0.62 | 0.25 |")
 
 
 def test_it_runs_where_only_torch_and_transformers_are_installed(tmp_path):

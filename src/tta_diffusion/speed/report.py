@@ -44,12 +44,14 @@ def _published(settings: dict[str, Any]) -> str:
 
 def _steps(rows: list[Row], name: str) -> str:
     graphed = any(_seconds(row, FLOOR_GRAPH) for row in rows)
+    resident = any(None not in _held(row) for row in rows)
     heads = [
         f"case | ours, ms a step | floor, ms | {name}, ms | ours / floor | {name} / floor | {name} / ours "
         f"| ours, MB | {name}, MB | MB: ours / {name}",
+        *(["the same without Python and libraries"] if resident else []),
         *(["floor from CUDA graphs, ms | ours / that"] if graphed else []),
     ]
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * (12 if graphed else 10)]
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * (10 + resident + 2 * graphed)]
     for row in rows:
         ours, floor, theirs, replayed = (_seconds(row, who) for who in (OURS, FLOOR, PUBLISHED, FLOOR_GRAPH))
         memory = [row.get(who, {}).get("megabytes") for who in (OURS, PUBLISHED)]
@@ -61,10 +63,17 @@ def _steps(rows: list[Row], name: str) -> str:
             _over(theirs, ours),
             *(_number(value) for value in memory),
             _over(*memory),
+            *([_over(*_held(row))] if resident else []),
             *([_number(replayed, 1000), _over(ours, replayed)] if graphed else []),
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _held(row: Row) -> list[float | None]:
+    """MB of ours and of the published algorithm beside Python and its libraries; None where that is not known."""
+    found = [row.get(who, {}) for who in (OURS, PUBLISHED)]
+    return [x["megabytes"] - x["before"] if x.get("megabytes") and "before" in x else None for x in found]
 
 
 def _trajectories(rows: list[Row], steps: list[int]) -> str:

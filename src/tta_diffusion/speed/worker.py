@@ -30,12 +30,20 @@ def measure(case: Case, contender: str) -> dict[str, Any]:
         return {"seconds": None, "all": [], "megabytes": None, "note": "out of memory"}
     if not seconds:
         return {"seconds": None, "all": [], "megabytes": None, "note": "not possible here"}
-    peak = torch.cuda.max_memory_allocated() if cuda else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"seconds": seconds[len(seconds) // 2], "all": seconds, "megabytes": round(peak / 2**20)}
+    peak = round(torch.cuda.max_memory_allocated() / 2**20) if cuda else _resident()
+    return {"seconds": seconds[len(seconds) // 2], "all": seconds, "megabytes": peak}
+
+
+def _resident() -> int:
+    """The largest resident set of this process so far, in MB."""
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10)
 
 
 def measure_apart(case: Case, contender: str) -> dict[str, Any]:
-    """`measure` in a process of its own: what others left in memory does not count."""
+    """`measure` in a process of its own: what others left in memory does not count.
+
+    On a CPU it also says what Python and its libraries took, `before` there was any network.
+    """
     message = json.dumps({"case": asdict(case), "contender": contender, "threads": torch.get_num_threads()})
     done = subprocess.run(
         [sys.executable, "-m", "tta_diffusion.speed.worker"], input=message, capture_output=True, text=True, check=False
@@ -51,7 +59,9 @@ def main() -> None:
     request = json.loads(sys.stdin.read())
     torch.set_num_threads(request["threads"])
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    print(json.dumps(measure(Case(**request["case"]), request["contender"])))
+    case = Case(**request["case"])
+    before = {} if case.device.startswith("cuda") else {"before": _resident()}
+    print(json.dumps(measure(case, request["contender"]) | before))
 
 
 if __name__ == "__main__":
