@@ -39,6 +39,7 @@ class GenerationConfig:
     top_k: int = 0
     temperature: float = 1.0
     variety: float = 0.0  # nats off a token that repeats three of an earlier text of the same prompt; 0: off
+    stutter: float = 0.0  # nats off a token one or two places back, or that repeats a pair of its text; 0: off
     grid: str | Tensor = "uniform"
     engine: str = "tail"
     step_rule: str = "ddpm"
@@ -61,8 +62,9 @@ class GenerationConfig:
         for name, least in (("steps", 1), ("batch_size", 1), ("min_length", 0)):
             if getattr(changed, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(changed, name)}")
-        if not 0 <= changed.variety < math.inf:
-            raise ValueError(f"variety must be a finite number of at least 0 (0: off), got {changed.variety}")
+        for name in ("variety", "stutter"):
+            if not 0 <= getattr(changed, name) < math.inf:
+                raise ValueError(f"{name} must be a finite number of at least 0 (0: off), got {getattr(changed, name)}")
         if isinstance(changed.grid, Tensor):
             changed = replace(changed, steps=len(changed.grid))
         return changed
@@ -99,6 +101,7 @@ def make_sampler(
             config.snap,
             config.early_exit,
             config.graphs,
+            config.stutter,
         ),
         allocation,
         Guidance(objectives, guidance) if objectives else None,

@@ -2,7 +2,7 @@
 
 for u in grid:   logits = denoiser(noisy tokens, times)       what the clean text may be
                  logits, g = guidance(logits)                 pushed towards the attribute
-                 ids = project(logits)                        tokens; `variety` may lower repetitions before
+                 ids = project(logits)                        tokens; `variety` and `stutter` may lower repetitions
                  u_i = allocation(u, g)                       how much each may change
                  state = process.step(ids, u_i - du)          fresh noise at one grid step below u_i
 """
@@ -30,6 +30,7 @@ from tta_diffusion.projection import ProjectionConfig, chosen_probability, negat
 from tta_diffusion.randomness import ALLOCATION, PROJECTION, Randomness
 from tta_diffusion.schedule import get_schedule, time_at
 from tta_diffusion.soft_tokens import DenseTokens, SoftTokens, sparsify
+from tta_diffusion.stutter import without_stutter
 from tta_diffusion.theory.duality import alpha_bar_for_keep
 from tta_diffusion.top_logits import TOP, FreeRows, TopLogits
 from tta_diffusion.trace import Trace, TraceRecorder, relative
@@ -51,6 +52,7 @@ class SamplerConfig:
     snap: bool = False  # round u_i down to the grid, as integer timesteps do
     early_exit: bool = True
     graphs: bool = True  # replay CUDA graphs on a GPU; not with engine "dense"
+    stutter: float = 0.0  # nats off what a text has just said (see `stutter`); 0: off
 
     def __post_init__(self) -> None:
         check_time_conditioning(self.time_conditioning)
@@ -145,8 +147,8 @@ class Sampler:
             guided = seen.guided
             uniform = randomness.draws(step, PROJECTION, canvas.ids.shape[1])
             drawn_from = guided.logits
-            if company and step:  # before the first step there is no draft
-                drawn_from = company.lower(drawn_from, ids, canvas)
+            if step:  # before the first step there is no draft
+                drawn_from = self._lower(drawn_from, ids, canvas, company)
             before, ids = ids, self._project(drawn_from, uniform, canvas)
             times = self._allocate(u, guided, ids, canvas, times, randomness, step)
             if recorder:
@@ -159,9 +161,19 @@ class Sampler:
             if self._steady(u, grid[-1]) and self._settled(guided.logits, ids, before, levels, canvas):
                 break
             state = self.process.step(seen.state, ids, guided.logits, levels)
-            previous = (None if company else seen.tokens) or self._remember(drawn_from)
+            previous = (None if company or self.config.stutter else seen.tokens) or self._remember(drawn_from)
             del seen, guided, drawn_from  # as wide as the vocabulary: not to be held while the next ones are made
         return SampleOutput(ids, step + 1, recorder.traces(canvas.pinned) if recorder else None)
+
+    def _lower(
+        self, logits: Tensor | TopLogits, draft: Tensor, canvas: Canvas, company: Company | None
+    ) -> Tensor | TopLogits:
+        """The logits with repetitions of the last draft lowered, where that is asked for."""
+        if company:
+            logits = company.lower(logits, draft, canvas)
+        if self.config.stutter:
+            logits = without_stutter(logits, draft, canvas, self.config.stutter)
+        return logits
 
     def _grid(self, start: float) -> Tensor:
         if isinstance(self.config.grid, Tensor):

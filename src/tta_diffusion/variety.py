@@ -74,9 +74,14 @@ def front_keys(groups: Tensor, ids: Tensor) -> Tensor:
 
 def written_keys(groups: Tensor, ids: Tensor, canvas: Canvas) -> Tensor:
     """(B, L) the hash of each written token of texts (B, L) and the two in front; elsewhere `_NOBODY`."""
-    owned = canvas.free & canvas.inside_text(ids)
-    owned[:, :2] = False  # too little in front
-    return mix(front_keys(groups, ids) + ids).masked_fill(~owned, _NOBODY)
+    return nobody_where(~(canvas.free & canvas.inside_text(ids)), mix(front_keys(groups, ids) + ids))
+
+
+def nobody_where(others: Tensor, keys: Tensor) -> Tensor:
+    """(B, L) keys that own their places; none where `others` (B, L), nor at the first two, with too little in front."""
+    keys = keys.masked_fill(others, _NOBODY)
+    keys[:, :2] = _NOBODY
+    return keys
 
 
 def repeats(front: Tensor, tokens: Tensor, places: Tensor, keys: Tensor, finished: Tensor) -> Tensor:

@@ -168,6 +168,14 @@ def generate(
             example="1 for many texts",
         ),
     ] = None,
+    stutter: Annotated[
+        float | None,
+        option(
+            "Lower the logit of words that a text has just said, or that would repeat a pair of it, in nats; 0 is off.",
+            "--stutter",
+            example="2",
+        ),
+    ] = None,
     max_length: Annotated[
         int | None,
         option(

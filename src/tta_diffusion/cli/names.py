@@ -82,6 +82,7 @@ SETTINGS = {
     "top_k": Setting(int, 0),
     "temperature": Setting(float, 1.0),
     "variety": Setting(float, 0.0),
+    "stutter": Setting(float, 0.0),
     "grid": Setting(str, "uniform"),
     "engine": Setting(str, "tail"),
     "step_rule": Setting(str, "ddpm"),

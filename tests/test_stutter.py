@@ -1,0 +1,85 @@
+"""A text does not say again what it has just said: the rule as loops, and what it does to texts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tta_diffusion.canvas import Canvas, SpecialTokens
+from tta_diffusion.stutter import without_stutter
+from tta_diffusion.top_logits import FreeRows, TopLogits, top_logits
+
+V = 9  # few tokens, so that much repeats
+SPECIAL = SpecialTokens(pad=0, end=1, start=2)
+NATS = 0.5
+
+
+def expected(ids: list[int], pinned: list[bool]) -> list[set[int]]:
+    """The rule: for each place the tokens that are lowered."""
+    ends = [i for i, token in enumerate(ids) if token in (SPECIAL.end, SPECIAL.pad)]
+    stop = ends[0] + 1 if ends else len(ids)
+    out: list[set[int]] = []
+    for i in range(len(ids)):
+        if i < 2:
+            out.append(set())
+            continue
+        pairs = {(ids[j - 1], ids[j]) for j in range(2, min(i, stop)) if not pinned[j]}
+        said = {ids[i - 1], ids[i - 2]} | {w for w in range(V) if (ids[i - 1], w) in pairs}
+        out.append(said - {SPECIAL.end, SPECIAL.pad})
+    return out
+
+
+def sheet(texts: list[list[int]], pins: list[list[bool]]) -> Canvas:
+    blank = Canvas.blank(len(texts), len(texts[0]), SPECIAL)
+    pinned = torch.tensor(pins)
+    return replace(blank, ids=torch.where(pinned, torch.tensor(texts), SPECIAL.pad), pinned=pinned)
+
+
+@st.composite
+def drafts(draw):
+    length = draw(st.integers(1, 8))
+    text = st.lists(st.sampled_from([1, 3, 4, 4, 5]) | st.integers(0, V - 1), min_size=length, max_size=length)
+    pin = st.lists(st.sampled_from([False, False, True]), min_size=length, max_size=length)
+    rows = draw(st.integers(1, 3))
+    return [draw(text) for _ in range(rows)], [draw(pin) for _ in range(rows)]
+
+
+@given(drafts())
+def test_the_rule(draft):
+    texts, pins = draft
+    canvas, ids = sheet(texts, pins), torch.tensor(texts)
+    logits = torch.randn(*ids.shape, V, generator=torch.Generator().manual_seed(0))
+    whole = without_stutter(logits, ids, canvas, NATS)
+    for row, (text, pin) in enumerate(zip(texts, pins, strict=True)):
+        for i, lowered in enumerate(expected(text, pin)):
+            off = torch.tensor([NATS * (w in lowered) for w in range(V)])
+            torch.testing.assert_close(whole[row, i], logits[row, i] - off)
+    if bool(canvas.free.any()):
+        free = FreeRows.of(canvas)
+        top = top_logits(logits.flatten(0, 1)[free.places], free, V)
+        moved = without_stutter(top, ids, canvas, NATS)
+        assert isinstance(moved, TopLogits)
+        torch.testing.assert_close(moved.whole(slice(None)), whole.flatten(0, 1)[free.places])
+
+
+def test_a_text_says_less_twice_and_depends_on_itself_alone(pipeline):
+    settings = {"num_samples": 4, "seed": 0, "steps": 6, "top_p": 0.5, "min_length": 8}
+    plain, clear = (pipeline("the", stutter=nats, **settings).sequences for nats in (0.0, 30.0))
+    assert torch.equal(plain, pipeline("the", **settings).sequences)
+
+    def twice(ids: torch.Tensor) -> int:
+        return int((ids[:, 3:8] == ids[:, 2:7]).sum())
+
+    assert twice(clear) < twice(plain)
+    alone = pipeline("the", stutter=30.0, **(settings | {"num_samples": 1, "seed": 2})).sequences
+    assert torch.equal(alone[0], clear[2])
+
+
+@pytest.mark.parametrize("stutter", [-1.0, float("nan"), float("inf")])
+def test_wrong_values(pipeline, stutter):
+    with pytest.raises(ValueError, match="stutter must be a finite number of at least 0"):
+        pipeline("we", stutter=stutter)
