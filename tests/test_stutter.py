@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tta_diffusion.canvas import Canvas, SpecialTokens
+import drafts
+from drafts import SPECIAL, V, sheet
 from tta_diffusion.stutter import without_stutter
 from tta_diffusion.top_logits import FreeRows, TopLogits, top_logits
 
-V = 9  # few tokens, so that much repeats
-SPECIAL = SpecialTokens(pad=0, end=1, start=2)
 NATS = 0.5
 
 
@@ -33,24 +30,16 @@ def expected(ids: list[int], pinned: list[bool]) -> list[set[int]]:
     return out
 
 
-def sheet(texts: list[list[int]], pins: list[list[bool]]) -> Canvas:
-    blank = Canvas.blank(len(texts), len(texts[0]), SPECIAL)
-    pinned = torch.tensor(pins)
-    return replace(blank, ids=torch.where(pinned, torch.tensor(texts), SPECIAL.pad), pinned=pinned)
-
-
 @st.composite
-def drafts(draw):
+def pages(draw):
     length = draw(st.integers(1, 8))
-    text = st.lists(st.sampled_from([1, 3, 4, 4, 5]) | st.integers(0, V - 1), min_size=length, max_size=length)
-    pin = st.lists(st.sampled_from([False, False, True]), min_size=length, max_size=length)
     rows = draw(st.integers(1, 3))
-    return [draw(text) for _ in range(rows)], [draw(pin) for _ in range(rows)]
+    return [draw(drafts.texts(length)) for _ in range(rows)], [draw(drafts.pins(length)) for _ in range(rows)]
 
 
-@given(drafts())
-def test_the_rule(draft):
-    texts, pins = draft
+@given(pages())
+def test_the_rule(page):
+    texts, pins = page
     canvas, ids = sheet(texts, pins), torch.tensor(texts)
     logits = torch.randn(*ids.shape, V, generator=torch.Generator().manual_seed(0))
     whole = without_stutter(logits, ids, canvas, NATS)

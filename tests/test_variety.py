@@ -9,8 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import drafts
+from drafts import SPECIAL, V, sheet
 from tta_diffusion.allocation import parse_allocation
-from tta_diffusion.canvas import Canvas, SpecialTokens
+from tta_diffusion.canvas import Canvas
 from tta_diffusion.process.simplex import SimplexProcess
 from tta_diffusion.projection import ProjectionConfig
 from tta_diffusion.randomness import Randomness
@@ -18,8 +20,6 @@ from tta_diffusion.sampler import Sampler, SamplerConfig
 from tta_diffusion.top_logits import FreeRows, TopLogits, top_logits
 from tta_diffusion.variety import Company
 
-V = 9  # few tokens, so that much repeats
-SPECIAL = SpecialTokens(pad=0, end=1, start=2)
 LOGITS = torch.arange(V).float().repeat(4, 1)  # the last token is the likeliest
 
 
@@ -45,21 +45,13 @@ def expected(texts, pins, groups, finished) -> list[list[set[int]]]:
     return out
 
 
-def sheet(texts, pins) -> Canvas:
-    """Where `pins` say so, the texts are given."""
-    blank = Canvas.blank(len(texts), len(texts[0]), SPECIAL)
-    pinned = torch.tensor(pins)
-    return replace(blank, ids=torch.where(pinned, torch.tensor(texts), SPECIAL.pad), pinned=pinned)
-
-
 @st.composite
 def companies(draw):
     length = draw(st.integers(1, 7))
     group = st.integers(0, 1)
-    text = st.lists(st.sampled_from([1, 3, 4, 4, 5]) | st.integers(0, V - 1), min_size=length, max_size=length)
-    pin = st.lists(st.sampled_from([False, False, True]), min_size=length, max_size=length)
-    now = draw(st.lists(st.tuples(group, text, pin), min_size=1, max_size=4))
-    done = [draw(st.lists(st.tuples(group, text, pin), min_size=1, max_size=2)) for _ in range(draw(st.integers(0, 2)))]
+    text = st.tuples(group, drafts.texts(length), drafts.pins(length))
+    now = draw(st.lists(text, min_size=1, max_size=4))
+    done = [draw(st.lists(text, min_size=1, max_size=2)) for _ in range(draw(st.integers(0, 2)))]
     return now, done
 
 

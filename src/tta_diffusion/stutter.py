@@ -11,26 +11,18 @@ stutter is its own affair: what is written depends on no other text.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
 from tta_diffusion.canvas import Canvas
 from tta_diffusion.randomness import mix
-from tta_diffusion.top_logits import TOP, TopLogits
-from tta_diffusion.variety import nobody_where, repeats
+from tta_diffusion.repetition import lowered, owned_keys, repeats
+from tta_diffusion.top_logits import TopLogits
 
 
 def without_stutter(logits: Tensor | TopLogits, draft: Tensor, canvas: Canvas, nats: float) -> Tensor | TopLogits:
-    """The logits with what the draft (B, L) has just said lowered; `TopLogits`, or (B, L, V) by their largest."""
-    if isinstance(logits, TopLogits):
-        repeated = stutters(logits.ids, logits.free.places, draft, canvas)
-        return replace(logits, values=logits.values - nats * repeated)
-    top = logits.flatten(0, 1).topk(min(TOP, logits.shape[-1]), dim=-1)
-    places = torch.arange(draft.numel(), device=draft.device)
-    values = top.values - nats * stutters(top.indices, places, draft, canvas)
-    return logits.flatten(0, 1).scatter(-1, top.indices, values).view_as(logits)
+    """The logits with what the draft (B, L) has just said lowered."""
+    return lowered(logits, lambda tokens, places: stutters(tokens, places, draft, canvas), nats)
 
 
 def stutters(tokens: Tensor, places: Tensor, draft: Tensor, canvas: Canvas) -> Tensor:
@@ -38,8 +30,8 @@ def stutters(tokens: Tensor, places: Tensor, draft: Tensor, canvas: Canvas) -> T
     texts = torch.arange(len(draft), device=draft.device)[:, None]
     one, two = draft.roll(1, -1), draft.roll(2, -1)
     front = mix(mix(texts) + one)  # (B, L) the text and the token in front
-    owned = nobody_where(~(canvas.free & canvas.inside_text(draft)), mix(front + draft))
-    pair = repeats(front.flatten()[places, None], tokens, places, owned, owned.new_empty(0))
+    keys = owned_keys(front, draft, canvas)
+    pair = repeats(front, tokens, places, keys, keys.new_empty(0))
     close = (tokens == one.flatten()[places, None]) | (tokens == two.flatten()[places, None])
     ends = (tokens == canvas.special.end) | (tokens == canvas.special.pad)
     inside = (places % draft.shape[1] >= 2)[:, None]

@@ -32,7 +32,7 @@ def test_a_quick_run_writes_its_results(tmp_path, capsys):
     assert (tmp_path / "speed.md").read_text() in capsys.readouterr().out
 
 
-def test_a_process_of_its_own_knows_what_the_libraries_take(tmp_path):
+def test_a_process_of_its_own_knows_what_the_libraries_take():
     found = measure_apart(small(control=False), OURS)
     assert 100 < found["before"] <= found["megabytes"]
     row = {"name": "a case", "ours": {"megabytes": 500, "before": 400}, "published": {"megabytes": 800, "before": 400}}
