@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -114,11 +115,13 @@ def test_bad_stages_fail_before_anything_runs(
 
 def test_one_stage_on_several_grids(corpus: Path, tmp_path: Path) -> None:
     stage = {"grid": [4, 10], "steps": 2, "form": "rollout", "spacing": "information"}
-    config = make_config(corpus, tmp_path / "out", optim={"steps": 2}, stages=[stage])
+    config = make_config(corpus, tmp_path / "out", optim={"steps": 2}, stages=[stage], weights={"toy": 0.7})
     model = train_all(config, ALONE)
     assert model == tmp_path / "out" / "reduced-4-10-rollout" / "model"
     assert json.loads((model / "denoiser.json").read_text())["trained_steps"] == 4
-    assert "information grid of 4 and 10 times" in (model / "README.md").read_text()
+    card = (model / "README.md").read_text()
+    assert "information grid of 4 and 10 times" in card
+    assert re.search(r"\| toy \| [\d,]+ \| 0.7 \|", card), "the weights it was trained with, not the corpus's own"
 
 
 def test_an_unknown_spacing_is_an_error_before_training(corpus: Path, tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def settings(data: Path, out: Path, **groups: dict[str, Any]) -> dict[str, Any]:
         },
     }
     for name, values in groups.items():
-        raw[name] = {**raw[name], **values} if isinstance(values, dict) else values
+        raw[name] = {**raw.get(name, {}), **values} if isinstance(values, dict) else values
     return raw
 
 

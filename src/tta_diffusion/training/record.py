@@ -71,8 +71,10 @@ def model_card(
 ) -> str:
     """A short README for the weights."""
     millions = sum(p.numel() for p in denoiser.parameters()) / 1e6
+    given = config.weights or {s["name"]: s["weight"] for s in store.meta["sources"]}
     sources = "\n".join(
-        f"| {s['name']} | {s['splits']['train']['sequences']:,} | {s['weight']:g} |" for s in store.meta["sources"]
+        f"| {s['name']} | {s['splits']['train']['sequences']:,} | {given.get(s['name'], 0):g} |"
+        for s in store.meta["sources"]
     )
     grids = " and ".join(map(str, config.time.grids))
     grid = f"the {config.time.spacing} grid of {grids} times" if grids else "continuous time"
