@@ -29,7 +29,7 @@ TOP = 128  # k, unless guidance asks for more
 _CHUNK = 64  # tokens that are first judged by their largest
 # Entries of a block of rows: little memory, and enough that its many small operations do not count.
 _BLOCK_ENTRIES = {"cpu": 2**21, "cuda": 2**26}
-_PRODUCT_ENTRIES = 2**24  # of a block that is multiplied: enough rows to earn the reading of the table
+_PRODUCT_ENTRIES = 2**22  # of a block that is multiplied: enough rows to earn the reading of the table
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ under little. Sizes of tensors, and so the cost of a forward pass, are those of 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -37,15 +39,27 @@ def _roberta(case: Case) -> dict[str, Any]:
     }
 
 
-def _finish(model: torch.nn.Module, case: Case) -> torch.nn.Module:
-    return model.to(case.device, getattr(torch, DTYPES[case.dtype])).eval().requires_grad_(False)
+@contextmanager
+def _born(case: Case, seed: int) -> Iterator[None]:
+    """Networks are made in the case's dtype, as a checkpoint is loaded: twice as wide first, that would be the peak."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(getattr(torch, DTYPES[case.dtype]))
+    torch.manual_seed(seed)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _finish(model: torch.nn.Module, case: Case) -> None:
+    model.to(case.device, getattr(torch, DTYPES[case.dtype])).eval().requires_grad_(False)
 
 
 @torch.no_grad()
 def make_denoiser(case: Case) -> SimplexDenoiser:
-    torch.manual_seed(SEED)
     config = DenoiserConfig(backbone={"model_type": "roberta", **_roberta(case)}, length=case.length)
-    denoiser = SimplexDenoiser(config)
+    with _born(case, SEED):
+        denoiser = SimplexDenoiser(config)
     model = denoiser.backbone.model
     denoiser.backbone.table.weight.normal_(std=_WIDTH * (768 / config.backbone["hidden_size"]) ** 0.5)
     model.lm_head.dense.weight.copy_(torch.eye(config.backbone["hidden_size"]))
@@ -56,15 +70,14 @@ def make_denoiser(case: Case) -> SimplexDenoiser:
 
 
 def make_classifier(case: Case) -> PreTrainedModel:
-    torch.manual_seed(SEED + 1)
-    classifier = RobertaForSequenceClassification(RobertaConfig(**_roberta(case)))
+    with _born(case, SEED + 1):
+        classifier = RobertaForSequenceClassification(RobertaConfig(**_roberta(case)))
     _finish(classifier, case)
     return classifier
 
 
 def make_autoregressive(case: Case) -> PreTrainedModel:
     """GPT-2 of the same width, depth and vocabulary."""
-    torch.manual_seed(SEED + 2)
     layers, width, heads = BACKBONES[case.backbone]
     config = GPT2Config(
         vocab_size=case.vocab,
@@ -76,6 +89,7 @@ def make_autoregressive(case: Case) -> PreTrainedModel:
         eos_token_id=2,
         pad_token_id=1,
     )
-    model = GPT2LMHeadModel(config)
+    with _born(case, SEED + 2):
+        model = GPT2LMHeadModel(config)
     _finish(model, case)
     return model
