@@ -98,6 +98,22 @@ def test_everyone_runs_in_bf16(who, control):
     assert contenders.TIMED[who](small(control=control, dtype="bf16", measured=2))[0] > 0
 
 
+def test_networks_are_born_in_their_type(monkeypatch):
+    """Made in float32 and narrowed afterwards, loading would be the peak of the memory that is measured."""
+    seen = []
+    move = torch.nn.Module.to
+
+    def note(model, *where):
+        seen.append({weight.dtype for weight in model.parameters()})
+        return move(model, *where)
+
+    monkeypatch.setattr(torch.nn.Module, "to", note)
+    for make in (networks.make_denoiser, networks.make_classifier, networks.make_autoregressive):
+        make(small(dtype="bf16"))
+    assert seen == [{torch.bfloat16}] * 3
+    assert torch.get_default_dtype() == torch.float32
+
+
 def test_graphs_are_recorded_for_ours_and_for_the_floor(monkeypatch):
     fake = fake_cuda.install(monkeypatch)
     case = small(dtype="bf16", measured=2)
