@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from tta_diffusion.registry import Registry
 from tta_diffusion.soft_tokens import DenseTokens, SoftTokens
+from tta_diffusion.soft_tokens import mean as mean_row
 
 # (noisy, previous or None, table (V, H), projection or None) -> (B, L, H)
 Mix = Callable[[SoftTokens, SoftTokens | None, Tensor, nn.Module | None], Tensor]
@@ -22,7 +23,9 @@ PROJECTED = ("concat",)  # variants with a weight of their own
 
 
 def _embed_previous(previous: SoftTokens | None, table: Tensor) -> Tensor:
-    return table.mean(0) if previous is None else previous.embed(table)
+    if previous is not None:
+        return previous.embed(table)
+    return table.mean(0) if torch.compiler.is_compiling() else mean_row(table)  # what is kept cannot be compiled
 
 
 def _dense_scores(noisy: SoftTokens, previous: SoftTokens | None) -> tuple[Tensor, Tensor]:
