@@ -258,3 +258,21 @@ def test_the_trace_shows_what_the_callback_saw():
         assert trace.ids_before[:, :2].tolist() == [[2, 5]] * 10
         assert (trace.ids_before != trace.ids).any(), "guidance changed something"
         assert len(trace.probability["custom"]["before"]) == len(trace.probability["custom"]["after"]) == 10
+
+
+@pytest.mark.parametrize("engine", ["dense", "tail"])
+def test_a_cpu_writes_a_large_batch_in_parts(monkeypatch, engine):
+    sampler = make_sampler(make_denoiser(V), "adaptive:0.4", push(9), engine=engine)
+    whole = sampler.sample(sheet(5), seeds(5), trace=True)
+    shown: list[int] = []
+    sampler.denoiser.register_forward_pre_hook(lambda _, args: shown.append(len(args[2])))
+    monkeypatch.setattr(sampler_module, "_CPU_TOKENS", 2 * L)
+    parts = sampler.sample(sheet(5), seeds(5), trace=True)
+    assert set(shown) == {1, 2}
+    assert torch.equal(parts.ids, whole.ids)
+    assert parts.steps == whole.steps
+    assert [one.ids.tolist() for one in parts.traces] == [one.ids.tolist() for one in whole.traces]
+
+    shown.clear()
+    sampler.sample(sheet(5), seeds(5), callback=lambda info: None)
+    assert set(shown) == {5}, "a callback sees all texts of its batch at once"

@@ -39,6 +39,8 @@ from tta_diffusion.variety import Company
 # A settled token: its noise cannot hide it, and its prediction leaves no alternative.
 _READABLE = 1 - 1e-6
 _CERTAIN = 0.999
+# Written at once on a CPU, where more are no faster: what is as wide as the vocabulary is held for these alone.
+_CPU_TOKENS = 1024
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,30 @@ class Sampler:
             trace: record the trajectory.
             company: texts that these must not repeat, nor each other; None: each is written for itself.
         """
+        together = canvas.ids.device.type != "cpu" or bool(start or callback or company)
+        count, room = len(canvas.ids), max(1, _CPU_TOKENS // canvas.ids.shape[1])
+        if together or count <= room:
+            return self._sample(canvas, randomness, start, callback, trace, company)
+        size = -(-count // -(-count // room))  # parts of about the same size
+        parts = [
+            self._sample(canvas.rows(low, low + size), Randomness(randomness.seeds[low : low + size]), trace=trace)
+            for low in range(0, count, size)
+        ]
+        traces = [one for part in parts for one in part.traces or []]
+        return SampleOutput(
+            torch.cat([part.ids for part in parts]), max(part.steps for part in parts), traces if trace else None
+        )
+
+    def _sample(
+        self,
+        canvas: Canvas,
+        randomness: Randomness,
+        start: SimplexState | None = None,
+        callback: StepCallback | None = None,
+        trace: bool = False,
+        company: Company | None = None,
+    ) -> SampleOutput:
+        """All rows at once."""
         state = start or self.process.prior(canvas.ids)
         state = replace(state, times=state.times.masked_fill(canvas.pinned, 0.0))
         grid = self._grid(float(state.times.max()) if start else 1.0).tolist()
