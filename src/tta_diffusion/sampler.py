@@ -120,30 +120,9 @@ class Sampler:
             trace: record the trajectory.
             company: texts that these must not repeat, nor each other; None: each is written for itself.
         """
-        together = canvas.ids.device.type != "cpu" or bool(start or callback or company)
-        count, room = len(canvas.ids), max(1, _CPU_TOKENS // canvas.ids.shape[1])
-        if together or count <= room:
-            return self._sample(canvas, randomness, start, callback, trace, company)
-        size = -(-count // -(-count // room))  # parts of about the same size
-        parts = [
-            self._sample(canvas.rows(low, low + size), Randomness(randomness.seeds[low : low + size]), trace=trace)
-            for low in range(0, count, size)
-        ]
-        traces = [one for part in parts for one in part.traces or []]
-        return SampleOutput(
-            torch.cat([part.ids for part in parts]), max(part.steps for part in parts), traces if trace else None
-        )
-
-    def _sample(
-        self,
-        canvas: Canvas,
-        randomness: Randomness,
-        start: SimplexState | None = None,
-        callback: StepCallback | None = None,
-        trace: bool = False,
-        company: Company | None = None,
-    ) -> SampleOutput:
-        """All rows at once."""
+        alone = not (start or callback or company)  # no row needs to know of another
+        if alone and canvas.ids.device.type == "cpu" and canvas.ids.numel() > max(_CPU_TOKENS, canvas.ids.shape[1]):
+            return self._sample_in_parts(canvas, randomness, trace)
         state = start or self.process.prior(canvas.ids)
         state = replace(state, times=state.times.masked_fill(canvas.pinned, 0.0))
         grid = self._grid(float(state.times.max()) if start else 1.0).tolist()
@@ -153,6 +132,18 @@ class Sampler:
         with graphed(look, grid) if self.config.graphs else nullcontext(look) as way:
             recorder = TraceRecorder() if trace else None
             return self._write(way, state, grid, canvas, randomness, callback, recorder, company)
+
+    def _sample_in_parts(self, canvas: Canvas, randomness: Randomness, trace: bool) -> SampleOutput:
+        """Parts of about the same size, one after the other."""
+        count, length = canvas.ids.shape
+        size = -(-count // -(-count // max(1, _CPU_TOKENS // length)))
+        parts = [
+            self.sample(canvas.rows(low, low + size), Randomness(randomness.seeds[low : low + size]), trace=trace)
+            for low in range(0, count, size)
+        ]
+        traces = [one for part in parts for one in part.traces or []]
+        steps = max(part.steps for part in parts)
+        return SampleOutput(torch.cat([part.ids for part in parts]), steps, traces if trace else None)
 
     def _write(
         self,
