@@ -29,7 +29,7 @@ TOP = 128  # k, unless guidance asks for more
 _CHUNK = 64  # tokens that are first judged by their largest
 # Entries of a block of rows: little memory, and enough that its many small operations do not count.
 _BLOCK_ENTRIES = {"cpu": 2**21, "cuda": 2**26}
-_PRODUCT_ENTRIES = 2**22  # of a block that is multiplied: enough rows to earn the reading of the table
+_PRODUCT_ENTRIES = {"cpu": 2**22, "cuda": 2**24}  # where it is multiplied: enough rows to earn the reading of the table
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,8 @@ class TopLogits:
         return SparseTokens(self.free.spread(self.ids), self.free.spread(self.weights), self.others)
 
 
-def blocks(count: int, logits: Tensor, entries: int | None = None) -> Iterator[slice]:
-    size = max(1, (entries or _BLOCK_ENTRIES.get(logits.device.type, 2**26)) // logits.shape[-1])
+def blocks(count: int, logits: Tensor, entries: dict[str, int] = _BLOCK_ENTRIES) -> Iterator[slice]:
+    size = max(1, entries.get(logits.device.type, entries["cuda"]) // logits.shape[-1])
     return (slice(start, start + size) for start in range(0, count, size))
 
 
