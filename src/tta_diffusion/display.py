@@ -70,7 +70,7 @@ class LiveView:
 class ProgressView:
     """One bar over all texts, drawn once the run has taken longer than `delay` seconds."""
 
-    def __init__(self, console: Console, texts: int, delay: float = 0.0) -> None:
+    def __init__(self, console: Console, texts: int, delay: float = 0.0, candidates: int = 1) -> None:
         self._bar = Progress(
             TextColumn("{task.fields[done]}/{task.fields[texts]} texts"),
             BarColumn(),
@@ -82,11 +82,13 @@ class ProgressView:
             redirect_stdout=False,
             redirect_stderr=False,
         )
-        self._task = self._bar.add_task("", total=texts, texts=texts, done=0)
-        self._delay, self._began = delay, time.monotonic()
-        self._done = self._batch = 0
+        self._task = self._bar.add_task("", total=texts * candidates, texts=texts, done=0)
+        self._delay, self._began, self._candidates = delay, time.monotonic(), candidates
+        self._done = self._batch = 0  # rows, candidates counted
 
     def step(self, pipeline: TTAPipeline, step: int, u: float, info: StepInfo) -> None:
+        if step == 0:  # the next batch of the same call
+            self._done += self._batch
         self._batch = len(info.ids)
         if time.monotonic() - self._began >= self._delay:
             self._bar.start()
@@ -94,7 +96,7 @@ class ProgressView:
 
     def hide(self) -> None:
         self._done, self._batch = self._done + self._batch, 0
-        self._bar.update(self._task, completed=self._done, done=self._done)
+        self._bar.update(self._task, completed=self._done, done=self._done // self._candidates)
         self._bar.stop()
 
 

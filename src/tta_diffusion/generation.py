@@ -40,6 +40,7 @@ class GenerationConfig:
     temperature: float = 1.0
     variety: float = 0.0  # nats off a token that repeats three of an earlier text of the same prompt; 0: off
     stutter: float = 0.0  # nats off a token one or two places back, or that repeats a pair of its text; 0: off
+    candidates: int = 1  # texts written for each that is kept: the one the controls find best
     grid: str | Tensor = "uniform"
     engine: str = "tail"
     step_rule: str = "ddpm"
@@ -59,7 +60,7 @@ class GenerationConfig:
             if name not in known:
                 raise ValueError(f"Unknown setting '{name}'.{closest(name, known)}")
         changed = replace(self, **{name: fit(hints[name], value, name) for name, value in settings.items()})
-        for name, least in (("steps", 1), ("batch_size", 1), ("min_length", 0)):
+        for name, least in (("steps", 1), ("candidates", 1), ("batch_size", 1), ("min_length", 0)):
             if getattr(changed, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(changed, name)}")
         for name in ("variety", "stutter"):
@@ -68,6 +69,11 @@ class GenerationConfig:
         if isinstance(changed.grid, Tensor):
             changed = replace(changed, steps=len(changed.grid))
         return changed
+
+    @property
+    def kept_at_once(self) -> int:
+        """Texts of a batch, without the candidates that are not kept."""
+        return max(1, self.batch_size // self.candidates)
 
 
 def make_sampler(

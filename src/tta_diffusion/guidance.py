@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from tta_diffusion.canvas import Canvas
-from tta_diffusion.control.objective import HardText, Objective, SoftText, TopText
+from tta_diffusion.control.objective import HardText, Judgement, Objective, SoftText, TopText
 from tta_diffusion.registry import Registry
 from tta_diffusion.top_logits import TOP, TopLogits
 
@@ -189,16 +189,27 @@ class Guidance:
             total = score if total is None else total + score
         return total
 
-    @torch.no_grad()
     def probabilities(self, ids: Tensor, canvas: Canvas, vocab_size: int, u: float) -> dict[str, Tensor]:
         """p(y | text) (B,) of every judging objective on hard tokens (B, L), for traces."""
-        judging = [objective for objective, _ in self.judging]
+        return {o.name: judgement.log_prob.exp() for o, _, judgement in self._judged(ids, canvas, vocab_size, u)}
+
+    def scores(self, ids: Tensor, canvas: Canvas, vocab_size: int) -> Tensor:
+        """(B,) sum_j w_j score_j of finished texts (B, L)."""
+        judged = self._judged(ids, canvas, vocab_size, 0.0)
+        return torch.stack([weight * judgement.score.float() for _, weight, judgement in judged]).sum(0)
+
+    @torch.no_grad()
+    def _judged(
+        self, ids: Tensor, canvas: Canvas, vocab_size: int, u: float
+    ) -> list[tuple[Objective, float, Judgement]]:
+        """Every judging objective, its weight, and what it makes of hard tokens (B, L)."""
+        judging = self.judging
         if not judging:
-            return {}
+            return []
         text: SoftText = HardText(ids, canvas, u)
-        whole = text if all(map(_embeds_only, judging)) else _one_hot(ids, canvas, vocab_size, u)
-        judged = {o.name: o.judge(text if _embeds_only(o) else whole) for o in judging}
-        return {name: j.log_prob.exp() for name, j in judged.items() if j is not None}
+        whole = text if all(_embeds_only(o) for o, _ in judging) else _one_hot(ids, canvas, vocab_size, u)
+        judged = [(o, weight, o.judge(text if _embeds_only(o) else whole)) for o, weight in judging]
+        return [(o, weight, judgement) for o, weight, judgement in judged if judgement is not None]
 
 
 def _embeds_only(objective: Objective) -> bool:

@@ -106,8 +106,9 @@ class TTAPipeline:
             control: `name=value` strings or objectives, one or several (see `control.parse`).
             num_samples: texts for each prompt.
             seed: the texts of a prompt have the seeds seed, seed + 1, ...; a text depends on its prompt, its seed
-                and the settings alone; with `variety` also on the texts of its prompt before it in this call, and
-                on `batch_size`. None draws one from `generator`, or anew.
+                and the settings alone; with `variety` also on the texts of its prompt before it in this call
+                (candidates that were not kept among them), and on `batch_size`. None draws one from `generator`, or
+                anew.
             return_trace: record the trajectories.
             callback_on_step_end: called as (pipeline, step, u, info) after each step.
             streamer: an object with `put_draft`, `put` and `end`, such as transformers' TextDiffusionStreamer, for a
@@ -125,7 +126,7 @@ class TTAPipeline:
             canvas = sampler.guidance.prepare(canvas)
         first = draw_seed(generator) if seed is None else seed
         jobs = [(text, first + i) for text in prompts for i in range(num_samples)]
-        canvas = canvas.repeat(num_samples)
+        canvas = canvas.repeat(num_samples * config.candidates)
         stream = None if streamer is None else DraftStream(streamer, canvas)
         callback = self._callback(callback_on_step_end, stream)
         output = self._run(sampler, canvas, jobs, config, callback, return_trace)
@@ -156,9 +157,10 @@ class TTAPipeline:
         canvas, start = self._draft(text, time, sampler, config)
         first = draw_seed(None) if seed is None else seed
         jobs = [(text, first + i) for i in range(num_samples)]
-        start = SimplexState(start.ids.repeat(num_samples, 1), start.times.repeat(num_samples, 1))
+        rows = num_samples * config.candidates
+        start = SimplexState(start.ids.repeat(rows, 1), start.times.repeat(rows, 1))
         callback = self._callback(callback_on_step_end, None)
-        return self._run(sampler, canvas.repeat(num_samples), jobs, config, callback, return_trace, start)
+        return self._run(sampler, canvas.repeat(rows), jobs, config, callback, return_trace, start)
 
     def check(self, prompts: Sequence[str], control: Controls = None, **settings: Any) -> None:
         """Raises what a call with these arguments would raise before its first step, without taking one."""
@@ -179,7 +181,13 @@ class TTAPipeline:
         for objective, _ in objectives:
             if isinstance(model := getattr(objective, "model", None), torch.nn.Module):
                 model.to(self.denoiser.device)
-        return make_sampler(self.denoiser, objectives, config), config
+        sampler = make_sampler(self.denoiser, objectives, config)
+        if config.candidates > 1 and not (sampler.guidance and sampler.guidance.judging):
+            raise ValueError(
+                f"candidates={config.candidates}, but no control judges the texts, so there is nothing to choose by: "
+                "add one (such as sentiment=positive), or ask for several texts (num_samples)"
+            )
+        return sampler, config
 
     def _canvas(self, prompts: list[str], config: GenerationConfig) -> Canvas:
         length = self.denoiser.config.length if config.max_length is None else config.max_length
@@ -250,11 +258,12 @@ class TTAPipeline:
         start: SimplexState | None = None,
     ) -> TTAOutput:
         device = self.denoiser.device
-        sequences, steps, traces = [], [], []
-        company = Company.of([text for text, _ in jobs], config.variety, device) if config.variety else None
-        for low in range(0, len(jobs), config.batch_size):
-            high = min(low + config.batch_size, len(jobs))
-            seeds = [sequence_seed(text, seed) for text, seed in jobs[low:high]]
+        sequences, steps, traces, scores = [], [], [], []
+        rows = [(text, seed, candidate) for text, seed in jobs for candidate in range(config.candidates)]
+        company = Company.of([text for text, *_ in rows], config.variety, device) if config.variety else None
+        for low in range(0, len(rows), config.batch_size):
+            high = min(low + config.batch_size, len(rows))
+            seeds = [sequence_seed(*row) for row in rows[low:high]]
             begin = None
             if start is not None:
                 begin = SimplexState(start.ids[low:high].to(device), start.times[low:high].to(device))
@@ -266,7 +275,13 @@ class TTAPipeline:
             sequences.append(output.ids.cpu())
             steps += [output.steps] * (high - low)
             traces += output.traces or []
+            if config.candidates > 1 and sampler.guidance:
+                scores.append(sampler.guidance.scores(output.ids, sheet, self.denoiser.config.vocab_size).cpu())
         ids = torch.cat(sequences)
+        if scores:
+            kept = best_of_each(torch.cat(scores), config.candidates)
+            ids, steps = ids[kept], [steps[i] for i in kept]
+            traces = [traces[i] for i in kept] if trace else []
         texts = [self.decode(row) for row in ids]
         for one, text, (prompt, seed) in zip(traces, texts, jobs, strict=False):
             one.text, one.prompt, one.seed = text, prompt, seed
@@ -297,9 +312,16 @@ def special_tokens(tokenizer: PreTrainedTokenizerBase) -> SpecialTokens:
     return SpecialTokens(pad, end, start if start != end else None, banned)
 
 
-def sequence_seed(prompt: str, seed: int) -> int:
-    """63 bits of a hash of both, so that two prompts with one seed do not share their noise."""
-    return int.from_bytes(hashlib.sha256(f"{seed}\0{prompt}".encode()).digest()[:8], "big") >> 1
+def sequence_seed(prompt: str, seed: int, candidate: int = 0) -> int:
+    """63 bits of a hash of all, so that two prompts with one seed do not share their noise."""
+    name = f"{seed}\0{prompt}" + (f"\0{candidate}" if candidate else "")
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") >> 1
+
+
+def best_of_each(scores: Tensor, candidates: int) -> list[int]:
+    """Of every `candidates` rows of scores (N * candidates,) the row with the highest; the first of equals."""
+    firsts = torch.arange(0, len(scores), candidates)
+    return (firsts + scores.view(-1, candidates).argmax(-1)).tolist()
 
 
 def draw_seed(generator: torch.Generator | None) -> int:

@@ -14,7 +14,7 @@ class DraftStream:
 
     def __init__(self, streamer: Any, canvas: Canvas) -> None:
         if len(canvas.ids) > 1:
-            raise ValueError(f"a streamer shows one text, but {len(canvas.ids)} were asked for")
+            raise ValueError(f"a streamer shows one text, but {len(canvas.ids)} were asked for, candidates counted")
         self.streamer, self.canvas = streamer, canvas
         self.given = int(canvas.pinned[0].long().cumprod(0).sum())  # the leading given tokens are the prompt
         streamer.put(canvas.ids[0, : self.given].cpu())

@@ -76,6 +76,16 @@ def test_the_bar_waits_for_its_delay(pipeline: TTAPipeline, terminal: Terminal) 
     assert "1/2 texts" in terminal.getvalue()
 
 
+def test_the_bar_counts_kept_texts_over_all_batches_of_a_call(pipeline: TTAPipeline, terminal: Terminal) -> None:
+    view = ProgressView(Console(file=terminal), texts=4, candidates=3)
+    settings = {"steps": 2, "early_exit": False, "candidates": 3, "batch_size": 5, "control": "sentiment=positive"}
+    pipeline("the", num_samples=2, callback_on_step_end=view.step, **settings)
+    view.hide()
+    assert "2/4 texts" in terminal.getvalue()
+    assert "50%" in terminal.getvalue()
+    assert "100%" not in terminal.getvalue()
+
+
 @pytest.mark.parametrize("extra", [[], ["--no-live"], ["--batch-size", "1"]])
 def test_generate_on_a_terminal_ends_with_the_texts(
     extra: list[str], terminal: Terminal, model_directory: Path, monkeypatch: pytest.MonkeyPatch

@@ -176,6 +176,14 @@ def generate(
             example="2",
         ),
     ] = None,
+    candidates: Annotated[
+        int | None,
+        option(
+            "Texts written for each one kept, which is the one the controls find best: so many times slower.",
+            "--candidates",
+            example="4",
+        ),
+    ] = None,
     max_length: Annotated[
         int | None,
         option(

@@ -83,6 +83,7 @@ SETTINGS = {
     "temperature": Setting(float, 1.0),
     "variety": Setting(float, 0.0),
     "stutter": Setting(float, 0.0),
+    "candidates": Setting(int, 1),
     "grid": Setting(str, "uniform"),
     "engine": Setting(str, "tail"),
     "step_rule": Setting(str, "ddpm"),

@@ -121,8 +121,8 @@ def _run(
     for text, one in zip(texts, times, strict=True):  # the last text must not fail after the first is written
         pipeline.check_rewrite(text, one, list(request.control), **request.settings)
     total, terminal = len(texts) * request.num_samples, sys.stdout.isatty()
-    batch_size = pipeline.defaults.override(request.settings).batch_size
-    view = choose_view(total, batch_size, live and terminal and not as_json)
+    config = pipeline.defaults.override(request.settings)
+    view = choose_view(total, config, live and terminal and not as_json)
     writer = Writer(total, request.control, as_json, terminal)
     seed = secrets.randbits(31) if request.seed is None else request.seed
     outputs = (

@@ -18,6 +18,7 @@ from tta_diffusion.cli.request import Request
 from tta_diffusion.display import LiveView, NoView, ProgressView, View
 
 if TYPE_CHECKING:
+    from tta_diffusion.generation import GenerationConfig
     from tta_diffusion.pipeline import TTAOutput, TTAPipeline
     from tta_diffusion.trace import Trace
 
@@ -50,12 +51,16 @@ def loading(what: str) -> AbstractContextManager[Any]:
     return Console(stderr=True).status(f"loading {what}") if sys.stderr.isatty() else nullcontext()
 
 
-def choose_view(total: int, batch_size: int, live: bool) -> View:
+def choose_view(total: int, config: GenerationConfig, live: bool) -> View:
     """Drafts on a terminal, a bar where they come in several batches, a late bar on stderr beside a pipe."""
     if live:
         console = Console()
-        return LiveView(console) if total <= batch_size else ProgressView(console, total)
-    return ProgressView(Console(stderr=True), total, QUIET_SECONDS) if sys.stderr.isatty() else NoView()
+        if total * config.candidates <= config.batch_size:
+            return LiveView(console)
+        return ProgressView(console, total, candidates=config.candidates)
+    if not sys.stderr.isatty():
+        return NoView()
+    return ProgressView(Console(stderr=True), total, QUIET_SECONDS, config.candidates)
 
 
 def run(
@@ -65,11 +70,11 @@ def run(
     check(pipeline, prompts, request)
     total, terminal = len(prompts) * request.num_samples, sys.stdout.isatty()
     config = pipeline.defaults.override(request.settings)
-    view = choose_view(total, config.batch_size, live and terminal and not as_json)
+    view = choose_view(total, config, live and terminal and not as_json)
     writer = Writer(total, request.control, as_json, terminal)
     seed = secrets.randbits(31) if request.seed is None else request.seed
     # Texts that repel each other must be of one call, which remembers those of its finished batches.
-    together = max(config.batch_size, request.num_samples) if config.variety else config.batch_size
+    together = max(config.kept_at_once, request.num_samples) if config.variety else config.kept_at_once
     began = time.monotonic()
     try:
         outputs = (

@@ -58,6 +58,7 @@ class Record:
             return Path(own.file).stem
         words = [own.method, Path(own.model).name, settings.get("allocation")]
         words += [f"T={settings['steps']}"] if "steps" in settings else []
+        words += [f"best of {settings['candidates']}"] if settings.get("candidates", 1) > 1 else []
         return " ".join(str(word) for word in words if word)
 
 

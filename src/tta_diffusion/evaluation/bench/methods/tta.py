@@ -27,7 +27,7 @@ class PipelineMethod(Method):
             used["max_length"] = min(self.length, self.pipeline.denoiser.config.length)
         for control in controls:
             self.pipeline.check(prompts, control, **used)
-        self.batch_size = self.pipeline.defaults.override(used).batch_size
+        self.batch_size = self.pipeline.defaults.override(used).kept_at_once
         return used
 
     def describe(self) -> dict[str, Any]:
