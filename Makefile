@@ -13,7 +13,6 @@ DATA    ?= ../shared/data
 MINUTES ?=
 TASKS   := sentiment toxicity acceptability
 STAGE   := reduced-20-50-200-rollout/model
-REDUCED := runs/model-reduced/$(STAGE)
 TRAINED := runs/model-more/$(STAGE)
 LAYERS  := 0,1,2,4,7,9,10,11,15,19,20,22,24,27,28,29
 SHIPPED := src/tta_diffusion/assets/model
@@ -53,7 +52,7 @@ model: runs/start/config.json $(TASKS:%=runs/controls/%/report.json) ## train th
 	$(BIN)/tta train configs/train/model.yaml --complete $(if $(MINUTES),run.minutes=$(MINUTES))
 	$(BIN)/tta train configs/train/model-reduced.yaml --complete $(if $(MINUTES),run.minutes=$(MINUTES))
 	$(BIN)/tta train configs/train/model-more.yaml --complete $(if $(MINUTES),run.minutes=$(MINUTES))
-	$(MAKE) runs/controls/topic/report.json # learns from what the reduced denoiser predicts
+	$(MAKE) runs/controls/topic/report.json # learns from what the trained denoiser predicts
 	$(BIN)/tta model pack $(TRAINED) $(SHIPPED) --controls runs/controls --overwrite
 	$(BIN)/tta model compare $(TRAINED) $(SHIPPED) --data data/mixed
 
@@ -92,7 +91,7 @@ data/classifiers/topic-taught/meta.json: | runs/teachers/topic/report.json data/
 	  --rows 400000 --sure 0.95 --unsure 0.7 $(LABEL)
 
 runs/controls/topic/report.json: | data/classifiers/topic-taught/meta.json
-	$(BIN)/tta train-classifier train configs/classifiers/guidance-taught.yaml data=data/classifiers/topic-taught soft.denoiser=$(REDUCED) out=$(@D)
+	$(BIN)/tta train-classifier train configs/classifiers/guidance-taught.yaml data=data/classifiers/topic-taught soft.denoiser=$(TRAINED) out=$(@D)
 
 clean: ## remove the environment and the caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist

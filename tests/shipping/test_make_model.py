@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-REDUCED, TRAINED = (f"runs/{name}/reduced-20-50-200-rollout/model" for name in ("model-reduced", "model-more"))
+TRAINED = "runs/model-more/reduced-20-50-200-rollout/model"
 # `tta` notes what it was asked for, writes what make looks for, and fails at the command that a file `fail` names.
 PYTHON = """#!/bin/sh
 [ "$1" = -c ] && echo ENCODER
@@ -69,7 +69,7 @@ def test_every_piece_is_made_before_it_is_used(there: Path) -> None:
         place(commands, "prepare topic ", "--tokenizer ENCODER --half 0", f"--out {own}-minilm-half0"),
         place(commands, "evaluation-minilm.yaml", f"data={own}-minilm-half0 model.start=ENCODER"),
         place(commands, f"label runs/teachers/topic {own}-taught --data {own}-half0 --corpus data/mixed"),
-        place(commands, "guidance-taught.yaml", f"data={own}-taught soft.denoiser={REDUCED} out=runs/controls/topic"),
+        place(commands, "guidance-taught.yaml", f"data={own}-taught soft.denoiser={TRAINED} out=runs/controls/topic"),
         place(commands, f"model pack {TRAINED} src", "--controls runs/controls"),
         place(commands, f"model compare {TRAINED}"),
     ]
