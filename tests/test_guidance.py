@@ -182,6 +182,21 @@ def test_probabilities_judge_hard_tokens():
     torch.testing.assert_close(judged["mood"], expected)
 
 
+def test_scores_of_finished_texts_are_weighted_sums():
+    mood, canvas = AttributeObjective("mood", make_classifier(V), 1), blank()
+    ids = torch.tensor([[2, 7, 4, 5, 6], [2, 7, 8, 1, 0]])
+    p = Guidance([(mood, 1.0)]).probabilities(ids, canvas, V, 0.0)["mood"]
+    count = CallableObjective(lambda text: text.probs[..., 5].sum(-1))
+    found = Guidance([(mood, 2.0), (count, -3.0), (LengthObjective(3), 1.0)]).scores(ids, canvas, V)
+    torch.testing.assert_close(found, 2 * p.log() - 3 * (ids == 5).sum(-1))
+
+
+def test_a_text_without_a_score_is_the_worst():
+    odd = CallableObjective(lambda text: text.probs[..., 5].sum(-1) * torch.tensor([torch.nan, 1.0]))
+    found = Guidance([(odd, 1.0)]).scores(torch.full((2, L), 5), blank(), V)
+    assert found.tolist() == [-math.inf, 3.0]  # two of the five are pinned to others
+
+
 def test_hard_tokens_are_looked_up_where_that_is_enough(monkeypatch):
     mood, other = AttributeObjective("mood", make_classifier(V), 1), towards(5)
     canvas = blank()

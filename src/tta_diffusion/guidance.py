@@ -194,9 +194,11 @@ class Guidance:
         return {o.name: judgement.log_prob.exp() for o, _, judgement in self._judged(ids, canvas, vocab_size, u)}
 
     def scores(self, ids: Tensor, canvas: Canvas, vocab_size: int) -> Tensor:
-        """(B,) sum_j w_j score_j of finished texts (B, L)."""
-        judged = self._judged(ids, canvas, vocab_size, 0.0)
-        return torch.stack([weight * judgement.score.float() for _, weight, judgement in judged]).sum(0)
+        """(B,) sum_j w_j score_j of finished texts (B, L); what is not a number is the worst."""
+        total = torch.zeros(len(ids), device=ids.device)
+        for _, weight, judgement in self._judged(ids, canvas, vocab_size, 0.0):
+            total = total + weight * judgement.score.float()
+        return total.nan_to_num(nan=-torch.inf)
 
     @torch.no_grad()
     def _judged(
