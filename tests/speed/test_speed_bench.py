@@ -13,9 +13,9 @@ import fake_cuda
 from tta_diffusion.randomness import Randomness
 from tta_diffusion.speed import contenders, networks, paper, published, run
 from tta_diffusion.speed.arguments import main, request_of
-from tta_diffusion.speed.case import CONTENDERS, FLOOR, FLOOR_GRAPH, OURS, PUBLISHED, Case, Request
+from tta_diffusion.speed.case import BACKBONES, CONTENDERS, FLOOR, FLOOR_GRAPH, OURS, PUBLISHED, Case, Request
 from tta_diffusion.speed.report import markdown, over_floor
-from tta_diffusion.speed.worker import measure_apart
+from tta_diffusion.speed.worker import measure_apart, together
 
 
 def small(**changes: object) -> Case:
@@ -92,9 +92,15 @@ def test_the_random_network_predicts_like_a_trained_one():
     assert float(noise.amax()) < 0.5
 
 
+@pytest.fixture
+def tiny(monkeypatch):
+    """Where a CPU has no 16-bit arithmetic, products in bf16 are done one number at a time."""
+    monkeypatch.setitem(BACKBONES, "small", (1, 64, 2))
+
+
 @pytest.mark.parametrize("control", [False, True])
 @pytest.mark.parametrize("who", [*CONTENDERS, FLOOR_GRAPH])
-def test_everyone_runs_in_bf16(who, control):
+def test_everyone_runs_in_bf16(who, control, tiny):
     assert contenders.TIMED[who](small(control=control, dtype="bf16", measured=2))[0] > 0
 
 
@@ -114,7 +120,7 @@ def test_networks_are_born_in_their_type(monkeypatch):
     assert torch.get_default_dtype() == torch.float32
 
 
-def test_graphs_are_recorded_for_ours_and_for_the_floor(monkeypatch):
+def test_graphs_are_recorded_for_ours_and_for_the_floor(monkeypatch, tiny):
     fake = fake_cuda.install(monkeypatch)
     case = small(dtype="bf16", measured=2)
     contenders.time_floor_graph(case)
@@ -147,6 +153,44 @@ def test_published_may_run_in_a_type_of_its_own(tmp_path, monkeypatch):
     assert "fp32" not in (tmp_path / "speed.md").read_text()
     with pytest.raises(ValueError, match="published-dtype must be among"):
         Request(published_dtype="fp64")
+
+
+def test_contenders_take_turns(tmp_path, monkeypatch):
+    """Under a load that comes and goes, each round has its own ratio: theirs are told, not one of two loads."""
+    slow = iter([1.0, 1.0, 4.0, 4.0, 1.0, 2.0])  # the machine is four times as slow in the second round
+    order = []
+
+    def note(case, who):
+        order.append(who)
+        seconds = next(slow) * {OURS: 3.0, FLOOR: 2.0}[who]
+        return {"seconds": seconds, "all": [seconds], "megabytes": len(order), "before": 1}
+
+    monkeypatch.setattr(run, "measure", note)
+    words = ["--quick", "--no-isolate", "--no-control", "--contenders", "ours,floor", "--out", str(tmp_path)]
+    main([*words, "--rounds", "3"])
+    assert order == [OURS, FLOOR] * 3
+    results = json.loads((tmp_path / "speed.json").read_text())
+    (row,) = results["rows"]
+    assert results["settings"]["rounds"] == 3
+    assert row[OURS] == {
+        "seconds": 3.0,
+        "all": [3.0, 3.0, 12.0],
+        "megabytes": 5,
+        "before": 1,
+        "rounds": [3.0, 12.0, 3.0],
+    }
+    assert row[FLOOR]["seconds"] == 4.0
+    assert "| 1.50 (0.75–1.50) |" in (tmp_path / "speed.md").read_text()
+    with pytest.raises(ValueError, match="rounds must be at least 1, got 0"):
+        Request(rounds=0)
+
+
+def test_who_fails_in_one_round_has_failed():
+    fine = {"seconds": 1.0, "all": [1.0], "megabytes": 10}
+    failed = {"seconds": None, "all": [], "megabytes": None, "note": "out of memory"}
+    found = together([{OURS: fine, PUBLISHED: fine}, {OURS: fine, PUBLISHED: failed}])
+    assert found[PUBLISHED] == failed
+    assert found[OURS]["rounds"] == [1.0, 1.0]
 
 
 def test_the_papers_table():

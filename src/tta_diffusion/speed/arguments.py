@@ -61,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
     own.add_argument("--engine", default="tail", help="noise engine of our sampler")
     own.add_argument("--measured", type=int, default=6, help="steps that are timed, spread over the trajectory")
     own.add_argument("--repeat", type=int, default=1, help="measurements, of which the median is reported")
+    own.add_argument("--rounds", type=int, default=1, help="turns of all contenders, on a machine with other work")
     own.add_argument(
         "--graphs", action=argparse.BooleanOptionalAction, default=True, help="CUDA graphs in our sampler, on a GPU"
     )

@@ -51,6 +51,7 @@ class Request:
     engine: str = "tail"
     measured: int = 6
     repeat: int = 1
+    rounds: int = 1  # all contenders take turns so often: what else the machine does then falls on each of them
     graphs: bool = True
     contenders: Sequence[str] = CONTENDERS
     published_dtype: str | None = None  # of `published` alone: its released code runs in fp32; None: as the others
@@ -67,6 +68,8 @@ class Request:
             for one in value:
                 if one not in known:
                     raise ValueError(f"{name} must be among {', '.join(known)}, got '{one}'")
+        if self.rounds < 1:
+            raise ValueError(f"rounds must be at least 1, got {self.rounds}")
         for name in ("batch", "length", "vocab", "steps"):
             if not getattr(self, name) or min(getattr(self, name)) < 1:
                 raise ValueError(f"{name} needs whole numbers, at least 1, got {list(getattr(self, name))}")

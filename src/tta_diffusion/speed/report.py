@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from tta_diffusion.speed import paper
@@ -18,6 +19,15 @@ def _seconds(row: Row, who: str) -> float | None:
 
 def _over(top: float | None, bottom: float | None) -> str:
     return f"{top / bottom:.2f}" if top and bottom else "–"
+
+
+def _ratio(row: Row, top: str, bottom: str) -> str:
+    """Of seconds; after several rounds the median of theirs and, in brackets, the smallest and the largest."""
+    above, below = row.get(top, {}), row.get(bottom, {})
+    if not (above.get("rounds") and below.get("rounds")):
+        return _over(above.get("seconds"), below.get("seconds"))
+    ratios = sorted(a / b for a, b in zip(above["rounds"], below["rounds"], strict=True))
+    return f"{median(ratios):.2f} ({ratios[0]:.2f}–{ratios[-1]:.2f})"
 
 
 def _number(value: float | None, factor: float = 1.0) -> str:
@@ -58,13 +68,13 @@ def _steps(rows: list[Row], name: str) -> str:
         cells = [
             row["name"],
             *(_number(value, 1000) for value in (ours, floor, theirs)),
-            _over(ours, floor),
-            _over(theirs, floor),
-            _over(theirs, ours),
+            _ratio(row, OURS, FLOOR),
+            _ratio(row, PUBLISHED, FLOOR),
+            _ratio(row, PUBLISHED, OURS),
             *(_number(value) for value in memory),
             _over(*memory),
             *([_over(*_held(row))] if resident else []),
-            *([_number(replayed, 1000), _over(ours, replayed)] if graphed else []),
+            *([_number(replayed, 1000), _ratio(row, OURS, FLOOR_GRAPH)] if graphed else []),
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"

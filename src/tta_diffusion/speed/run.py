@@ -13,7 +13,7 @@ import torch
 
 from tta_diffusion.speed import report
 from tta_diffusion.speed.case import AR, FLOOR, FLOOR_GRAPH, Case, Request
-from tta_diffusion.speed.worker import measure, measure_apart
+from tta_diffusion.speed.worker import measure, measure_apart, together
 
 
 def run(request: Request) -> list[Path]:
@@ -23,18 +23,22 @@ def run(request: Request) -> list[Path]:
     cases = list(request.cases())
     apart = request.device == "cpu" if request.isolate is None else request.isolate
     settings = _settings(request)
-    bar = Bar(len(cases) * len(request.contenders))
+    bar = Bar(len(cases) * len(request.contenders) * request.rounds)
     rows: list[report.Row] = []
     written: list[Path] = []
     for case in cases:
-        row: report.Row = {"name": case.name, "case": asdict(case)}
-        for who in request.contenders:
-            bar.show(f"{case.name}: {who}")
-            row[who] = _known(rows, case, who) or (measure_apart if apart else measure)(request.case_of(case, who), who)
-            if who == FLOOR and request.device.startswith("cuda"):
-                row[FLOOR_GRAPH] = measure(case, FLOOR_GRAPH)
-            bar.advance()
-        rows.append(row)
+        turns: list[report.Row] = []
+        for _ in range(request.rounds):
+            turn: report.Row = {}
+            for who in request.contenders:
+                bar.show(f"{case.name}: {who}")
+                known = _known(rows, case, who)
+                turn[who] = known or (measure_apart if apart else measure)(request.case_of(case, who), who)
+                if who == FLOOR and request.device.startswith("cuda"):
+                    turn[FLOOR_GRAPH] = measure(case, FLOOR_GRAPH)
+                bar.advance()
+            turns.append(turn)
+        rows.append({"name": case.name, "case": asdict(case), **together(turns)})
         written = report.write(rows, settings, request.out)
     bar.close()
     return written
@@ -61,6 +65,7 @@ def _settings(request: Request) -> dict[str, Any]:
         "steps": list(request.steps),
         "measured_steps": request.measured,
         "repeat": request.repeat,
+        "rounds": request.rounds,
         "torch": torch.__version__,
         "python": platform.python_version(),
     }

@@ -9,6 +9,7 @@ import resource
 import subprocess
 import sys
 from dataclasses import asdict
+from statistics import median
 from typing import Any
 
 import torch
@@ -32,6 +33,28 @@ def measure(case: Case, contender: str) -> dict[str, Any]:
         return {"seconds": None, "all": [], "megabytes": None, "note": "not possible here"}
     peak = round(torch.cuda.max_memory_allocated() / 2**20) if cuda else _resident()
     return {"seconds": seconds[len(seconds) // 2], "all": seconds, "megabytes": peak}
+
+
+def together(turns: list[dict[str, Any]]) -> dict[str, Any]:
+    """Measurements of several turns as one for each contender: the median, all seconds, the largest peak, and the
+    seconds of each turn under `rounds`."""
+    if len(turns) == 1:
+        return turns[0]
+    found = {}
+    for who in turns[0]:
+        parts = [turn[who] for turn in turns]
+        failed = next((part for part in parts if part["seconds"] is None), None)
+        if failed:
+            found[who] = failed
+            continue
+        rounds = [part["seconds"] for part in parts]
+        found[who] = parts[0] | {
+            "seconds": median(rounds),
+            "all": sorted(second for part in parts for second in part["all"]),
+            "megabytes": max(part["megabytes"] for part in parts),
+            "rounds": rounds,
+        }
+    return found
 
 
 def _resident() -> int:
