@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 from test_bench_helpers import FACTORY, TASK, TASK_YAML, request
 
+from tta_diffusion.evaluation.bench.methods.tta import PipelineMethod
 from tta_diffusion.evaluation.bench.plan import World, make_plan
-from tta_diffusion.evaluation.bench.record import read_record
+from tta_diffusion.evaluation.bench.record import Identity, Record, read_record
 from tta_diffusion.evaluation.bench.run import run, wait_for_others
 from tta_diffusion.evaluation.bench.store import SAMPLES, SampleStore
+from tta_diffusion.pipeline import TTAPipeline
 
 HERE = Path(__file__).parent
 
@@ -109,6 +111,15 @@ def test_texts_that_repel_each_other_depend_on_their_batch(tmp_path: Path) -> No
     run(request(tmp_path / "out", limit=1, settings={"variety": 3.0, "batch_size": 2}))
     with pytest.raises(ValueError, match="another settings"):
         run(request(tmp_path / "out", settings={"variety": 3.0, "batch_size": 4}))
+
+
+def test_candidates_are_told_in_the_title_and_counted_in_a_batch(pipeline: TTAPipeline) -> None:
+    titles = [Record(Identity(TASK, "tta", {"steps": 50, "candidates": n}, 0), TASK.prompts, 1).title for n in (1, 4)]
+    assert titles == ["tta T=50", "tta T=50 best of 4"]
+    method = PipelineMethod(pipeline, None)
+    method.prepare(["the"], ["sentiment=positive"], {"candidates": 4, "batch_size": 8})
+    assert method.batch_size == 2
+    assert len(method.generate(["the"], "sentiment=positive", 2, 0, candidates=4, batch_size=8, steps=2)) == 2
 
 
 def test_runs_without_out_find_their_directory_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
