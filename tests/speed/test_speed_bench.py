@@ -209,3 +209,11 @@ def test_who_was_not_measured_has_no_bar() -> None:
     rows = [{OURS: {"seconds": 3.0}, FLOOR: {"seconds": 2.0}}, {FLOOR: {"seconds": 2.0}}, {OURS: {"seconds": 1.0}}]
     assert over_floor(rows, OURS) == {0: 1.5}
     assert over_floor(rows, PUBLISHED) == {}
+
+
+def test_the_plot_and_the_table_show_the_same_ratio() -> None:
+    """The median of the rounds' ratios (1.5, 3, 1.5), not the ratio of their medians (3)."""
+    row = {OURS: {"seconds": 6.0, "rounds": [3.0, 6.0, 12.0]}, FLOOR: {"seconds": 2.0, "rounds": [2.0, 2.0, 8.0]}}
+    assert over_floor([row], OURS) == {0: 1.5}
+    settings = {"device": "CPU", "dtype": "fp32", "threads": 1, "backbone": "base", "engine": "tail", "steps": [50]}
+    assert "| 1.50 (1.50–3.00) |" in markdown([row | {"name": "one", "case": {}}], settings)

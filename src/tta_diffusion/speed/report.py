@@ -21,13 +21,22 @@ def _over(top: float | None, bottom: float | None) -> str:
     return f"{top / bottom:.2f}" if top and bottom else "–"
 
 
+def _ratios(row: Row, top: str, bottom: str) -> list[float]:
+    """Of seconds, one for each round; none where one of the two was not measured."""
+    above, below = (row.get(who, {}) for who in (top, bottom))
+    if not (above.get("seconds") and below.get("seconds")):
+        return []
+    rounds = zip(*(found.get("rounds", [found["seconds"]]) for found in (above, below)), strict=True)
+    return [a / b for a, b in rounds]
+
+
 def _ratio(row: Row, top: str, bottom: str) -> str:
-    """Of seconds; after several rounds the median of theirs and, in brackets, the smallest and the largest."""
-    above, below = row.get(top, {}), row.get(bottom, {})
-    if not (above.get("rounds") and below.get("rounds")):
-        return _over(above.get("seconds"), below.get("seconds"))
-    ratios = sorted(a / b for a, b in zip(above["rounds"], below["rounds"], strict=True))
-    return f"{median(ratios):.2f} ({ratios[0]:.2f}–{ratios[-1]:.2f})"
+    """The median of the rounds and, where there are several, the smallest and the largest."""
+    ratios = _ratios(row, top, bottom)
+    if not ratios:
+        return "–"
+    spread = f" ({min(ratios):.2f}–{max(ratios):.2f})" if len(ratios) > 1 else ""
+    return f"{median(ratios):.2f}{spread}"
 
 
 def _number(value: float | None, factor: float = 1.0) -> str:
@@ -111,8 +120,7 @@ def write(rows: list[Row], settings: dict[str, Any], out: Path) -> list[Path]:
 
 def over_floor(rows: list[Row], who: str) -> dict[int, float]:
     """Row number -> seconds over those of the floor, where both were measured."""
-    pairs = ((i, _seconds(row, who), _seconds(row, FLOOR)) for i, row in enumerate(rows))
-    return {i: mine / floor for i, mine, floor in pairs if mine and floor}
+    return {i: median(ratios) for i, row in enumerate(rows) if (ratios := _ratios(row, who, FLOOR))}
 
 
 def _plot(rows: list[Row], theirs: str, path: Path) -> list[Path]:

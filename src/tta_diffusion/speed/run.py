@@ -21,27 +21,30 @@ def run(request: Request) -> list[Path]:
     if request.device.startswith("cuda") and not torch.cuda.is_available():
         raise ValueError("no CUDA device was found: use --device cpu")
     cases = list(request.cases())
-    apart = request.device == "cpu" if request.isolate is None else request.isolate
     settings = _settings(request)
     bar = Bar(len(cases) * len(request.contenders) * request.rounds)
     rows: list[report.Row] = []
     written: list[Path] = []
     for case in cases:
-        turns: list[report.Row] = []
-        for _ in range(request.rounds):
-            turn: report.Row = {}
-            for who in request.contenders:
-                bar.show(f"{case.name}: {who}")
-                known = _known(rows, case, who)
-                turn[who] = known or (measure_apart if apart else measure)(request.case_of(case, who), who)
-                if who == FLOOR and request.device.startswith("cuda"):
-                    turn[FLOOR_GRAPH] = measure(case, FLOOR_GRAPH)
-                bar.advance()
-            turns.append(turn)
+        turns = [_turn(request, case, rows, bar) for _ in range(request.rounds)]
         rows.append({"name": case.name, "case": asdict(case), **together(turns)})
         written = report.write(rows, settings, request.out)
     bar.close()
     return written
+
+
+def _turn(request: Request, case: Case, rows: list[report.Row], bar: Bar) -> report.Row:
+    """Every contender once."""
+    apart = request.device == "cpu" if request.isolate is None else request.isolate
+    found: report.Row = {}
+    for who in request.contenders:
+        bar.show(f"{case.name}: {who}")
+        known = _known(rows, case, who)
+        found[who] = known or (measure_apart if apart else measure)(request.case_of(case, who), who)
+        if who == FLOOR and request.device.startswith("cuda"):
+            found[FLOOR_GRAPH] = measure(case, FLOOR_GRAPH)
+        bar.advance()
+    return found
 
 
 def _known(rows: list[report.Row], case: Case, who: str) -> dict[str, Any] | None:
