@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,15 @@ def test_candidates_are_told_in_the_title_and_counted_in_a_batch(pipeline: TTAPi
     method.prepare(["the"], ["sentiment=positive"], {"candidates": 4, "batch_size": 8})
     assert method.batch_size == 2
     assert len(method.generate(["the"], "sentiment=positive", 2, 0, candidates=4, batch_size=8, steps=2)) == 2
+
+
+def test_what_tells_a_run_from_others_of_its_task_is_in_the_title() -> None:
+    task = replace(TASK, settings={"steps": 50, "strength": 2000})
+    same = task.settings | {"batch_size": 8}
+    other = task.settings | {"variety": 1.1, "strength": 300}
+    identities = [Identity(task, "tta", same, 0), Identity(task, "tta", other, 0, dtype="bfloat16")]
+    titles = [Record(identity, task.prompts, 1).title for identity in identities]
+    assert titles == ["tta T=50", "tta T=50 strength=300 variety=1.1 bfloat16"]
 
 
 def test_runs_without_out_find_their_directory_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

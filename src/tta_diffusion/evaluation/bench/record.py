@@ -59,7 +59,13 @@ class Record:
         words = [own.method, Path(own.model).name, settings.get("allocation")]
         words += [f"T={settings['steps']}"] if "steps" in settings else []
         words += [f"best of {settings['candidates']}"] if settings.get("candidates", 1) > 1 else []
+        words += [f"{key}={value}" for key, value in sorted(settings.items()) if self._is_own(key, value)] + [own.dtype]
         return " ".join(str(word) for word in words if word)
+
+    def _is_own(self, key: str, value: Any) -> bool:
+        """Whether a setting tells this run from others of its task, and no other word of the title does."""
+        told = ("allocation", "steps", "candidates", *WORLDLY)
+        return key not in told and self.identity.task.settings.get(key) != value
 
 
 def short_name(identity: Identity) -> str:
