@@ -140,7 +140,7 @@ def compare_law(raw: Tensor, top_p: float, moved: float) -> None:
         tokens, wide = torch.full((size,), -1, device="cuda"), torch.ones(size, dtype=torch.bool, device="cuda")
         known = (top.ids.expand(size, -1), top.values.expand(size, -1), top.total.expand(size, -1))
         drawn.append(draw_wide_(tokens, wide, top.logits.expand(size, -1), *known, u, top_p))
-        reference.append(draw_from_nucleus(whole.float().expand(size, -1), u, top_p))
+        reference.append(draw_from_nucleus(whole.float().softmax(-1).expand(size, -1), u, top_p))
     used = expected > 5
     freedom = max(1, int(used.sum()) - 1)
     most = 1 + 5 * (2 / freedom) ** 0.5  # five standard deviations

@@ -15,7 +15,7 @@ from tta_diffusion.control.constraints import CallableObjective, LengthObjective
 from tta_diffusion.guidance import Guidance, GuidanceConfig
 from tta_diffusion.nucleus import _likelier, draw_from_nucleus
 from tta_diffusion.projection import ProjectionConfig, chosen_probability, negative_entropy, project
-from tta_diffusion.top_logits import FreeRows, TopLogits, _largest_by_chunks, largest, top_logits
+from tta_diffusion.top_logits import _BLOCK_ENTRIES, FreeRows, TopLogits, _largest_by_chunks, largest, top_logits
 
 V, B, L = 400, 2, 6
 SPECIAL = SpecialTokens(pad=0, end=1, start=2, banned=(2, 3))
@@ -40,6 +40,21 @@ def both(canvas: Canvas, k: int, raw: torch.Tensor) -> tuple[torch.Tensor, TopLo
 def guidance(iterations: int = 2, strength: float = 2.0, importance: str = "embeddings") -> Guidance:
     config = GuidanceConfig(strength, iterations, importance=importance, support=V)
     return Guidance([(AttributeObjective("mood", make_classifier(V), 1), 1.0)], config)
+
+
+def test_sixteen_bits_are_read_as_the_numbers_they_are(monkeypatch):
+    """In blocks of three rows, the last of which is not whole."""
+    monkeypatch.setitem(_BLOCK_ENTRIES, "cpu", 3 * V)
+    canvas, raw = sheet(), logits().bfloat16()
+    _, half = both(canvas, 40, raw.clone())
+    _, full = both(canvas, 40, raw.float())
+    assert half.logits.dtype == torch.bfloat16
+    assert torch.equal(half.logits.float(), full.logits), "the others alone"
+    for name in ("ids", "values", "rest", "others"):
+        assert torch.equal(getattr(half, name), getattr(full, name)), name
+    uniform = torch.rand(B, L, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    drawn = [project(top, uniform, ProjectionConfig(top_p=0.95)) for top in (half, full)]
+    assert torch.equal(*drawn)
 
 
 @pytest.mark.parametrize("k", [V, 40])
@@ -132,7 +147,7 @@ def test_wide_nuclei_have_the_law_of_a_sort(top_p):
     one = 1.2 * torch.randn(size, generator=torch.Generator().manual_seed(5))
     one[::7] = -math.inf
     uniform = torch.rand(draws, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
-    counts = torch.bincount(draw_from_nucleus(one.expand(draws, size), uniform, top_p), minlength=size)
+    counts = torch.bincount(draw_from_nucleus(one.softmax(-1).expand(draws, size), uniform, top_p), minlength=size)
     ordered, order = one.double().softmax(-1).sort(descending=True)
     kept = ordered * (ordered.cumsum(-1) - ordered < top_p)
     expected = torch.zeros(size, dtype=torch.float64).index_copy_(0, order, kept / kept.sum())

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tta_diffusion import kernels
 from tta_diffusion.nucleus import draw_from_nucleus
-from tta_diffusion.top_logits import TopLogits, blocks
+from tta_diffusion.top_logits import TopLogits, blocks, room
 
 # Most nuclei are far smaller than the vocabulary: look at so many tokens first, at all only where too few.
 _LOOKS = (128, 2048)
@@ -81,9 +81,11 @@ def _project_top(top: TopLogits, uniform: Tensor, config: ProjectionConfig) -> T
         unsure = known < config.top_p
         return draw_wide_(ids, unsure, top.logits, top.ids, top.values, top.total, uniform, config.top_p)
     wide = (known < config.top_p).nonzero().flatten()
+    one, two = room(len(wide), top.logits), room(len(wide), top.logits)
     for block in blocks(len(wide), top.logits):
         rows = wide[block]
-        ids[rows] = draw_from_nucleus(top.whole(rows), uniform[rows], config.top_p)
+        probs = torch.softmax(top.whole_(one, rows), -1, out=two[: len(rows)])
+        ids[rows] = draw_from_nucleus(probs, uniform[rows], config.top_p, one[: len(rows)])
     return ids
 
 

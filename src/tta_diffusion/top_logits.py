@@ -98,10 +98,16 @@ class TopLogits:
         value = torch.where(hit.any(-1, keepdim=True), moved, self.logits.gather(-1, chosen).float())
         return self.free.spread((value - self.total).exp().squeeze(-1), fill=1)
 
-    def whole(self, rows: Tensor | slice) -> Tensor:
+    def whole(self, rows: slice) -> Tensor:
         """(rows, V) float32 logits with the moved ones in place."""
-        logits = self.logits[rows].to(torch.float32, copy=isinstance(rows, slice))  # an index has copied already
-        return logits.scatter_(-1, self.ids[rows], self.values[rows])
+        return self.logits[rows].to(torch.float32, copy=True).scatter_(-1, self.ids[rows], self.values[rows])
+
+    def whole_(self, out: Tensor, rows: Tensor) -> Tensor:
+        """The same of any rows, written to the first ones of `out`."""
+        found = out[: len(rows)]
+        for place, row in zip(found, rows.tolist(), strict=True):  # nothing in between is as wide as the rows
+            place.copy_(self.logits[row])
+        return found.scatter_(-1, self.ids[rows], self.values[rows])
 
     @torch.no_grad()
     def mean_of_others(self, table: Tensor) -> Tensor:
@@ -124,8 +130,18 @@ class TopLogits:
 
 
 def blocks(count: int, logits: Tensor, entries: dict[str, int] = _BLOCK_ENTRIES) -> Iterator[slice]:
-    size = max(1, entries.get(logits.device.type, entries["cuda"]) // logits.shape[-1])
+    size = block_size(logits, entries)
     return (slice(start, start + size) for start in range(0, count, size))
+
+
+def block_size(logits: Tensor, entries: dict[str, int] = _BLOCK_ENTRIES) -> int:
+    return max(1, entries.get(logits.device.type, entries["cuda"]) // logits.shape[-1])
+
+
+def room(count: int, logits: Tensor) -> Tensor:
+    """Float32 memory for one of the blocks of `count` rows after the other: a CPU spends more time on fresh memory than
+    on what it computes there."""
+    return logits.new_empty(min(count, block_size(logits)), logits.shape[-1], dtype=torch.float32)
 
 
 def top_logits(logits: Tensor, free: FreeRows, k: int = TOP) -> TopLogits:
@@ -144,16 +160,18 @@ def _read(logits: Tensor, free: FreeRows, k: int) -> tuple[Tensor, Tensor, Tenso
     values = torch.empty(rows, k, device=logits.device)
     rest = torch.empty(rows, 1, device=logits.device)
     others = torch.zeros(free.shape[0], vocab_size, device=logits.device)
+    wide = None if logits.dtype == torch.float32 else room(rows, logits)
+    for_probs = room(rows, logits)
     for block in blocks(rows, logits):
-        part = logits[block]
+        part = logits[block] if wide is None else wide[: len(ids[block])].copy_(logits[block])
         values[block], ids[block] = largest(part, k)
-        probs = part.softmax(-1, dtype=torch.float32)
+        probs = torch.softmax(part, -1, out=for_probs[: len(part)])
         head = probs.gather(-1, ids[block])
         # log(1 - head) + log sum exp, the latter from any one probability: here the largest.
         left = (1 - head.sum(-1, keepdim=True)).clamp_min(1e-12)
         rest[block] = left.log() + values[block, :1] - head[:, :1].log()
         _add(others, free.texts[block], probs.scatter_(-1, ids[block], 0.0))
-        part.scatter_(-1, ids[block], -torch.inf)
+        _fill(logits[block], ids[block], -torch.inf)
     if k == vocab_size:
         rest.fill_(-torch.inf)
     return values, ids, rest, others
@@ -169,6 +187,12 @@ def _read_by_kernels(logits: Tensor, free: FreeRows, k: int) -> tuple[Tensor, Te
     rest = log_sum_exp(logits)
     total = torch.logaddexp(values.logsumexp(-1, keepdim=True), rest)
     return values, ids, rest, sum_by_text(logits, total, free.texts, free.shape[0])
+
+
+def _fill(rows: Tensor, ids: Tensor, value: float) -> None:
+    """rows[r, ids[r]] = value; `scatter_` copies rows of 16 bits whole on a CPU."""
+    starts = torch.arange(len(rows), device=rows.device)[:, None] * rows.shape[-1]
+    rows.view(-1).index_fill_(0, (ids + starts).flatten(), value)
 
 
 def _add(others: Tensor, texts: Tensor, probs: Tensor) -> None:

@@ -28,7 +28,8 @@ class Counting(TorchDispatchMode):
         self.operations += 1
         self.names[name] += 1
         self.waits += name in WAITS
-        inputs = {a.untyped_storage().data_ptr() for a in args if isinstance(a, torch.Tensor)}
+        given = (*args, *(kwargs or {}).values())
+        inputs = {a.untyped_storage().data_ptr() for a in given if isinstance(a, torch.Tensor)}
         for one in out if isinstance(out, tuple | list) else (out,):
             if isinstance(one, torch.Tensor) and one.numel() >= self.entries:
                 self.wide += one.untyped_storage().data_ptr() not in inputs  # views and in-place results are not new

@@ -11,6 +11,8 @@ from counting import Counting
 from torch.utils.flop_counter import FlopCounterMode
 
 import fake_cuda
+from tta_diffusion import top_logits
+from tta_diffusion.projection import ProjectionConfig, project
 from tta_diffusion.randomness import Randomness
 from tta_diffusion.speed import contenders, networks, published
 from tta_diffusion.speed.case import Case
@@ -85,6 +87,22 @@ def test_few_tensors_are_as_wide_as_the_vocabulary():
     with Counting(rows, V) as counted:
         run_published(False, 2)()
     assert counted.wide / 2 > 10
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_blocks_of_rows_share_their_memory(dtype, monkeypatch):
+    """However many there are: on a CPU fresh memory costs more than what is computed in it."""
+    monkeypatch.setitem(top_logits._BLOCK_ENTRIES, "cpu", 10 * V)
+    free = top_logits.FreeRows.of(contenders.sheet(case(False)))
+    flat = torch.randn(len(free.places), V, generator=torch.Generator().manual_seed(0)).to(dtype)  # wide nuclei
+    uniform = torch.rand(BATCH, LENGTH, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    with Counting(10, V) as reading:
+        top = top_logits.top_logits(flat, free)
+    with Counting(10, V) as drawing:
+        project(top, uniform, ProjectionConfig(top_p=1.0))
+    assert len(free.places) > 100
+    assert reading.wide <= (1 if dtype == torch.float32 else 2)
+    assert drawing.wide <= 2
 
 
 @pytest.mark.parametrize(("control", "waits"), [(False, 1), (True, 5)])
