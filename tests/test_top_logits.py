@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from scipy import stats
 
 from conftest import make_classifier
@@ -42,12 +43,14 @@ def guidance(iterations: int = 2, strength: float = 2.0, importance: str = "embe
     return Guidance([(AttributeObjective("mood", make_classifier(V), 1), 1.0)], config)
 
 
-def test_sixteen_bits_are_read_as_the_numbers_they_are(monkeypatch):
-    """In blocks of three rows, the last of which is not whole."""
+@pytest.mark.parametrize("padding", [0, 8])
+def test_sixteen_bits_are_read_as_the_numbers_they_are(padding, monkeypatch):
+    """In blocks of three rows, the last of which is not whole; rows may be part of wider ones."""
     monkeypatch.setitem(_BLOCK_ENTRIES, "cpu", 3 * V)
     canvas, raw = sheet(), logits().bfloat16()
-    _, half = both(canvas, 40, raw.clone())
-    _, full = both(canvas, 40, raw.float())
+    free = FreeRows.of(canvas)
+    half = top_logits(F.pad(raw.flatten(0, 1)[free.places], (0, padding))[:, :V], free, 40)
+    full = both(canvas, 40, raw.float())[1]
     assert half.logits.dtype == torch.bfloat16
     assert torch.equal(half.logits.float(), full.logits), "the others alone"
     for name in ("ids", "values", "rest", "others"):

@@ -190,9 +190,12 @@ def _read_by_kernels(logits: Tensor, free: FreeRows, k: int) -> tuple[Tensor, Te
 
 
 def _fill(rows: Tensor, ids: Tensor, value: float) -> None:
-    """rows[r, ids[r]] = value; `scatter_` copies rows of 16 bits whole on a CPU."""
-    starts = torch.arange(len(rows), device=rows.device)[:, None] * rows.shape[-1]
-    rows.view(-1).index_fill_(0, (ids + starts).flatten(), value)
+    """rows[r, ids[r]] = value. `scatter_` copies rows of 16 bits whole on a CPU; padded rows leave it no other way."""
+    if rows.is_cuda or not rows.is_contiguous():
+        rows.scatter_(-1, ids, value)
+    else:
+        starts = torch.arange(len(rows))[:, None] * rows.shape[-1]
+        rows.view(-1).index_fill_(0, (ids + starts).flatten(), value)
 
 
 def _add(others: Tensor, texts: Tensor, probs: Tensor) -> None:
