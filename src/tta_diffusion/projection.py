@@ -84,7 +84,7 @@ def _project_top(top: TopLogits, uniform: Tensor, config: ProjectionConfig) -> T
     one, two = room(len(wide), top.logits), room(len(wide), top.logits)
     for block in blocks(len(wide), top.logits):
         rows = wide[block]
-        probs = torch.softmax(top.whole_(one, rows), -1, out=two[: len(rows)])
+        probs = torch.softmax(top.whole_into(one, rows), -1, out=two[: len(rows)])
         ids[rows] = draw_from_nucleus(probs, uniform[rows], config.top_p, one[: len(rows)])
     return ids
 

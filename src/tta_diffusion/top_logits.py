@@ -102,7 +102,7 @@ class TopLogits:
         """(rows, V) float32 logits with the moved ones in place."""
         return self.logits[rows].to(torch.float32, copy=True).scatter_(-1, self.ids[rows], self.values[rows])
 
-    def whole_(self, out: Tensor, rows: Tensor) -> Tensor:
+    def whole_into(self, out: Tensor, rows: Tensor) -> Tensor:
         """The same of any rows, written to the first ones of `out`."""
         found = out[: len(rows)]
         for place, row in zip(found, rows.tolist(), strict=True):  # nothing in between is as wide as the rows

@@ -99,7 +99,7 @@ def test_blocks_of_rows_share_their_memory(dtype, monkeypatch):
     with Counting(10, V) as reading:
         top = top_logits.top_logits(flat, free)
     with Counting(10, V) as drawing:
-        project(top, uniform, ProjectionConfig(top_p=1.0))
+        project(top, uniform, ProjectionConfig(top_p=0.95))
     assert len(free.places) > 100
     assert reading.wide <= (1 if dtype == torch.float32 else 2)
     assert drawing.wide <= 2
