@@ -20,9 +20,10 @@ import torch
 from torch import Tensor
 
 from tta_diffusion import kernels
+from tta_diffusion.largest import _largest_by_chunks, largest
 from tta_diffusion.nucleus import draw_from_nucleus
 from tta_diffusion.projection import ProjectionConfig, project
-from tta_diffusion.top_logits import TOP, FreeRows, TopLogits, _largest_by_chunks, largest, top_logits
+from tta_diffusion.top_logits import TOP, FreeRows, TopLogits, top_logits
 
 FAILURES: list[str] = []
 

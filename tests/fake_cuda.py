@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tta_diffusion import cuda_graphs
+from tta_diffusion import cuda_graphs, native, top_logits
 
 # `lift_fresh` is a tensor made from Python numbers.
 FORBIDDEN = {"_local_scalar_dense", "nonzero", "_unique2", "equal", "masked_select", "is_nonzero", "lift_fresh"}
@@ -95,6 +95,8 @@ def install(monkeypatch: Any) -> FakeCuda:
     fake = FakeCuda()
     monkeypatch.setattr(cuda_graphs, "cuda", fake)
     monkeypatch.setattr(cuda_graphs, "on_gpu", lambda inputs: True)
+    monkeypatch.setattr(native, "ENABLED", False)
+    monkeypatch.setattr(top_logits, "_add", top_logits._add_at_once)
     # transformers asks this before it looks into masks.
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: fake.capturing)
     return fake

@@ -63,7 +63,7 @@ class Look:
         if self.free is None:
             return self.canvas.restrict(self.denoiser(*seen).float())
         if isinstance(self.denoiser, SimplexDenoiser):
-            rows = self.denoiser(*seen, places=self.free.places)
+            rows, bias = self.denoiser.at(self.free.places, self.free.rooms, *seen)
         else:
-            rows = self.denoiser(*seen).flatten(0, 1)[self.free.places]
-        return top_logits(rows, self.free, max(TOP, self.guidance.config.support) if self.guidance else TOP)
+            rows, bias = self.denoiser(*seen).flatten(0, 1)[self.free.places], None
+        return top_logits(rows, self.free, max(TOP, self.guidance.config.support) if self.guidance else TOP, bias)

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tta_diffusion import kernels
+from tta_diffusion import kernels, native
+from tta_diffusion.native.rows import draw_rows
 from tta_diffusion.nucleus import draw_from_nucleus
-from tta_diffusion.top_logits import TopLogits, blocks, room
+from tta_diffusion.top_logits import TopLogits, blocks, widen
 
 # Most nuclei are far smaller than the vocabulary: look at so many tokens first, at all only where too few.
 _LOOKS = (128, 2048)
@@ -80,13 +81,49 @@ def _project_top(top: TopLogits, uniform: Tensor, config: ProjectionConfig) -> T
 
         unsure = known < config.top_p
         return draw_wide_(ids, unsure, top.logits, top.ids, top.values, top.total, uniform, config.top_p)
-    wide = (known < config.top_p).nonzero().flatten()
-    one, two = room(len(wide), top.logits), room(len(wide), top.logits)
-    for block in blocks(len(wide), top.logits):
-        rows = wide[block]
-        probs = torch.softmax(top.whole_into(one, rows), -1, out=two[: len(rows)])
-        ids[rows] = draw_from_nucleus(probs, uniform[rows], config.top_p, one[: len(rows)])
-    return ids
+    return _draw_wide_(ids, (known < config.top_p).nonzero().flatten(), top, uniform, config.top_p)
+
+
+def _draw_wide_(tokens: Tensor, rows: Tensor, top: TopLogits, uniform: Tensor, top_p: float) -> Tensor:
+    """Draws tokens (R,) anew at rows (n,) with nuclei beyond the known tokens, in place.
+
+    A draw goes through the known tokens first, then through the others, as `kernels.nucleus` does. A known token that
+    none of the others can exceed is inside: those above it are known, and have less than top_p together.
+    """
+    if not len(rows):
+        return tokens
+    k = top.ids.shape[-1]
+    values, total = top.values[rows], top.total[rows]
+    mass = (values - total).exp().double().cumsum(-1)
+    place = (mass <= uniform[rows, None]).sum(-1, keepdim=True)  # k: one of the others
+    near = place.clamp(max=k - 1)
+    tokens[rows] = top.ids[rows].gather(-1, near).squeeze(-1)
+    outside = (place == k) | (values.gather(-1, near) < top.ceiling[rows])
+    open_ = outside.squeeze(-1).nonzero().flatten()
+    if len(open_):
+        rows = rows[open_]
+        given = (rows, values[open_], top.ids[rows], total[open_], uniform[rows])
+        if native.available(top.logits):
+            tokens[rows] = draw_rows(top.logits, top.bias, *given, top_p)
+        else:
+            tokens[rows] = _draw_open(top, *given, top_p)
+    return tokens
+
+
+def _draw_open(
+    top: TopLogits, rows: Tensor, values: Tensor, ids: Tensor, total: Tensor, uniform: Tensor, top_p: float
+) -> Tensor:
+    """Tokens (n,) of rows (n,), of which all entries are looked at; see `native.rows.draw_rows`."""
+    k, tokens = ids.shape[-1], ids[:, 0].clone()
+    for block in blocks(len(rows), top.logits, rooms=2):
+        whole, spare = (top.free.room(name, top.logits, block, more=k) for name in ("one", "two"))
+        whole[:, :k] = values[block]
+        for one, row in zip(whole[:, k:], rows[block].tolist(), strict=True):  # nothing in between is as wide as these
+            widen(top.logits[row], top.bias, one)
+        drawn = draw_from_nucleus(whole.sub_(total[block]).exp_(), uniform[block], top_p, spare)[:, None]
+        known = ids[block].gather(-1, drawn.clamp(max=k - 1))
+        tokens[block] = torch.where(drawn < k, known, drawn - k).squeeze(-1)
+    return tokens
 
 
 def _draw(probs: Tensor, tokens: Tensor, uniform: Tensor, top_p: float) -> Tensor:

@@ -22,14 +22,14 @@ _BLOCK = 32  # steps whose keys are made at once: a launch for a few hundred num
 
 def _shift_right(x: Tensor, bits: int) -> Tensor:
     """Logical shift: torch's `>>` on int64 copies the sign bit."""
-    return (x >> bits) & ((1 << (64 - bits)) - 1)
+    return (x >> bits).bitwise_and_((1 << (64 - bits)) - 1)
 
 
 def mix(x: Tensor) -> Tensor:
     """A bijection of 64-bit integers whose output bits all depend on all input bits."""
-    x = (x ^ _shift_right(x, 30)) * _MIX1
-    x = (x ^ _shift_right(x, 27)) * _MIX2
-    return x ^ _shift_right(x, 31)
+    x = _shift_right(x, 30).bitwise_xor_(x).mul_(_MIX1)
+    x = _shift_right(x, 27).bitwise_xor_(x).mul_(_MIX2)
+    return _shift_right(x, 31).bitwise_xor_(x)
 
 
 def _stride(count: int) -> int:

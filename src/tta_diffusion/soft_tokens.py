@@ -82,8 +82,8 @@ class TailTokens:
     def embed(self, table: Tensor) -> Tensor:
         """(B, L, H): sum_j w_j E[id_j] + rest m + deviation C^{1/2} z, z ~ N(0, I_H) a function of the keys."""
         m, root = moments(table)
-        z = normals(self.keys, table.shape[1]).to(root.dtype)
-        around = torch.addcmul(self.rest * m, self.deviation, (z @ root).float())
+        z = normals(self.keys, table.shape[1]).to(table.dtype)
+        around = torch.addcmul(self.rest * m, self.deviation, (z @ root.to(table.dtype)).float())
         return bag(self.ids, self.weights.to(table.dtype), table) + around.to(table.dtype)
 
 

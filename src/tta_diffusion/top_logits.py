@@ -17,19 +17,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from tta_diffusion import kernels
+from tta_diffusion import kernels, native
 from tta_diffusion.canvas import Canvas
+from tta_diffusion.largest import largest
+from tta_diffusion.native.rows import read_rows
+from tta_diffusion.rooms import Rooms
 from tta_diffusion.soft_tokens import SparseTokens
 
 TOP = 128  # k, unless guidance asks for more
-_CHUNK = 64  # tokens that are first judged by their largest
-# Entries of a block of rows: little memory, and enough that its many small operations do not count.
-_BLOCK_ENTRIES = {"cpu": 2**21, "cuda": 2**26}
-_PRODUCT_ENTRIES = {"cpu": 2**22, "cuda": 2**24}  # where it is multiplied: enough rows to earn the reading of the table
+# Entries of a block of rows: on a CPU they stay in its cache, and are so many that small operations do not count.
+_BLOCK_ENTRIES = {"cpu": 2**19, "cuda": 2**26}
+_PRODUCT_ENTRIES = {"cpu": 2**23, "cuda": 2**24}  # where it is multiplied: enough rows to earn the reading of the table
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class FreeRows:
     banned: Tensor  # (n,) tokens that are never written
     no_end: Tensor | None  # (R,) True where the text may not end; None: it may everywhere
     ends: tuple[int, int]
+    rooms: Rooms = field(default_factory=Rooms, repr=False, compare=False)
 
     @classmethod
     def of(cls, canvas: Canvas) -> FreeRows:
@@ -59,6 +61,11 @@ class FreeRows:
             for token in self.ends:
                 logits[:, token].masked_fill_(self.no_end, -torch.inf)
         return logits
+
+    def room(self, name: str, logits: Tensor, block: slice, more: int = 0) -> Tensor:
+        """Float32 memory for a block of rows of logits, and `more` columns."""
+        rows = block.stop - block.start
+        return self.rooms.take(name, rows, logits.shape[-1] + more, torch.float32, logits.device)
 
     def spread(self, rows: Tensor, fill: float = 0) -> Tensor:
         """Rows (R, ...) at their places (B, L, ...), `fill` elsewhere."""
@@ -78,6 +85,7 @@ class TopLogits:
     rest: Tensor  # (R, 1) log sum exp over the others
     ceiling: Tensor  # (R, 1) no other logit is larger
     others: Tensor  # (B, V) mean distribution of the others in each text
+    bias: Tensor | None = None  # (V,) still to be added to `logits`
     _means: dict[int, Tensor] = field(default_factory=dict, repr=False, compare=False)  # by table
 
     @property
@@ -95,30 +103,38 @@ class TopLogits:
         chosen = ids.flatten()[self.free.places][:, None]
         hit = self.ids == chosen
         moved = self.values.masked_fill(~hit, -torch.inf).amax(-1, keepdim=True)
-        value = torch.where(hit.any(-1, keepdim=True), moved, self.logits.gather(-1, chosen).float())
+        other = self.logits.gather(-1, chosen).float() + (0 if self.bias is None else self.bias[chosen])
+        value = torch.where(hit.any(-1, keepdim=True), moved, other)
         return self.free.spread((value - self.total).exp().squeeze(-1), fill=1)
 
     def whole(self, rows: slice) -> Tensor:
         """(rows, V) float32 logits with the moved ones in place."""
-        return self.logits[rows].to(torch.float32, copy=True).scatter_(-1, self.ids[rows], self.values[rows])
-
-    def whole_into(self, out: Tensor, rows: Tensor) -> Tensor:
-        """The same of any rows, written to the first ones of `out`."""
-        found = out[: len(rows)]
-        for place, row in zip(found, rows.tolist(), strict=True):  # nothing in between is as wide as the rows
-            place.copy_(self.logits[row])
-        return found.scatter_(-1, self.ids[rows], self.values[rows])
+        out = torch.empty_like(self.logits[rows], dtype=torch.float32)
+        return widen(self.logits[rows], self.bias, out).scatter_(-1, self.ids[rows], self.values[rows])
 
     @torch.no_grad()
     def mean_of_others(self, table: Tensor) -> Tensor:
         """(R, H) the mean embedding of each row's own others, which guidance does not move: one product a step."""
         if id(table) not in self._means:
-            out = table.new_empty(len(self.ids), table.shape[1])
-            for block in blocks(len(self.ids), self.logits, _PRODUCT_ENTRIES):
-                rest = self.rest[block].clamp_min(torch.finfo(torch.float32).min)  # there may be no others
-                out[block] = (self.logits[block] - rest).exp_().to(table.dtype) @ table
-            self._means[id(table)] = out
+            self._means[id(table)] = self._mean_of_others(table)
         return self._means[id(table)]
+
+    def _mean_of_others(self, table: Tensor) -> Tensor:
+        logits, rows = self.logits, len(self.ids)
+        rest = self.rest.masked_fill(self.rest == -torch.inf, torch.inf)  # no others: a mean of nothing
+        out = table.new_empty(rows, table.shape[1])
+        size = min(rows, block_size(logits, _PRODUCT_ENTRIES))
+        probs = self.free.rooms.take("product", size, logits.shape[-1], table.dtype, logits.device)
+        for start in range(0, rows, size):
+            several = slice(start, min(rows, start + size))
+            for block in blocks(several.stop, logits, start):
+                place = probs[block.start - start : block.stop - start]
+                wide = place if place.dtype == torch.float32 else self.free.room("one", logits, block)
+                widen(logits[block], self.bias, wide).sub_(rest[block]).exp_()
+                if wide is not place:
+                    place.copy_(wide)
+            out[several] = probs[: several.stop - start] @ table
+        return out
 
     def blocks(self) -> Iterator[slice]:
         """Slices of the rows, so many that a block of whole rows stays small."""
@@ -126,54 +142,68 @@ class TopLogits:
 
     def tokens(self) -> SparseTokens:
         """The prediction as self-conditioning sees it."""
-        return SparseTokens(self.free.spread(self.ids), self.free.spread(self.weights), self.others)
+        weights: Tensor = self.weights
+        others: Tensor | None = self.others
+        # Less than the type of the embeddings can tell from nothing: not worth a product as wide as the vocabulary.
+        if weights.device.type == "cpu" and 1 - weights.sum(-1).numpy().min() < torch.finfo(self.logits.dtype).eps / 8:
+            others = None
+        return SparseTokens(self.free.spread(self.ids), self.free.spread(weights), others)
 
 
-def blocks(count: int, logits: Tensor, entries: dict[str, int] = _BLOCK_ENTRIES) -> Iterator[slice]:
-    size = block_size(logits, entries)
-    return (slice(start, start + size) for start in range(0, count, size))
+def blocks(stop: int, logits: Tensor, start: int = 0, rooms: int = 1) -> Iterator[slice]:
+    """Slices of rows from `start` to `stop`, so few that what is computed of them, in so many rooms, stays small."""
+    size = max(1, block_size(logits) // rooms)
+    return (slice(low, min(stop, low + size)) for low in range(start, stop, size))
 
 
 def block_size(logits: Tensor, entries: dict[str, int] = _BLOCK_ENTRIES) -> int:
     return max(1, entries.get(logits.device.type, entries["cuda"]) // logits.shape[-1])
 
 
-def room(count: int, logits: Tensor) -> Tensor:
-    """Float32 memory for one of the blocks of `count` rows after the other: a CPU spends more time on fresh memory than
-    on what it computes there."""
-    return logits.new_empty(min(count, block_size(logits)), logits.shape[-1], dtype=torch.float32)
+def widen(logits: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
+    """Logits (r, V) in float32, with their bias (V,), written to `out`."""
+    if bias is None:
+        return out.copy_(logits)
+    return torch.add(logits, bias, out=out) if logits.dtype == torch.float32 else out.copy_(logits).add_(bias)
 
 
-def top_logits(logits: Tensor, free: FreeRows, k: int = TOP) -> TopLogits:
-    """Reads logits (R, V); the k largest, and what may not be written, are set to minus infinity in place."""
+def top_logits(logits: Tensor, free: FreeRows, k: int = TOP, bias: Tensor | None = None) -> TopLogits:
+    """Reads logits (R, V), to which a bias (V,) is still to be added, if any; the k largest, and what may not be
+    written, are set to minus infinity in place."""
     free.restrict_(logits)
-    read = _read_by_kernels if kernels.available(logits) else _read
-    values, ids, rest, others = read(logits, free, min(k, logits.shape[-1]))
+    k = min(k, logits.shape[-1])
+    bias = None if bias is None else bias.float()
+    if kernels.available(logits):
+        values, ids, rest, others = _read_by_kernels(logits, free, k)
+    else:
+        read = read_rows if native.available(logits) else _read
+        values, ids, rest, others = read(logits, bias, free.texts, free.shape[0], k)
+        if k == logits.shape[-1]:
+            rest.fill_(-torch.inf)
     others /= others.sum(-1, keepdim=True).clamp_min(1e-30)
-    return TopLogits(free, logits, ids, values, rest, values[:, -1:], others)
+    return TopLogits(free, logits, ids, values, rest, values[:, -1:], others, bias)
 
 
-def _read(logits: Tensor, free: FreeRows, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _read(
+    logits: Tensor, bias: Tensor | None, texts: Tensor, count: int, k: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The k largest and their ids, log sum exp of the others, and the sum of their probabilities in each text."""
     rows, vocab_size = logits.shape
     ids = torch.empty(rows, k, dtype=torch.int64, device=logits.device)
     values = torch.empty(rows, k, device=logits.device)
     rest = torch.empty(rows, 1, device=logits.device)
-    others = torch.zeros(free.shape[0], vocab_size, device=logits.device)
-    wide = None if logits.dtype == torch.float32 else room(rows, logits)
-    for_probs = room(rows, logits)
+    others = torch.zeros(count, vocab_size, device=logits.device)
+    room = torch.empty(min(rows, block_size(logits)), vocab_size, device=logits.device)
     for block in blocks(rows, logits):
-        part = logits[block] if wide is None else wide[: len(ids[block])].copy_(logits[block])
-        values[block], ids[block] = largest(part, k)
-        probs = torch.softmax(part, -1, out=for_probs[: len(part)])
-        head = probs.gather(-1, ids[block])
-        # log(1 - head) + log sum exp, the latter from any one probability: here the largest.
-        left = (1 - head.sum(-1, keepdim=True)).clamp_min(1e-12)
-        rest[block] = left.log() + values[block, :1] - head[:, :1].log()
-        _add(others, free.texts[block], probs.scatter_(-1, ids[block], 0.0))
-        _fill(logits[block], ids[block], -torch.inf)
-    if k == vocab_size:
-        rest.fill_(-torch.inf)
+        wide = widen(logits[block], bias, room[: block.stop - block.start])
+        values[block], ids[block] = largest(wide, k)
+        for one in (logits[block], wide):
+            _fill(one, ids[block], -torch.inf)
+        top = values[block, :1]
+        weights = wide.sub_(top).exp_()
+        rest[block] = top + weights.sum(-1, keepdim=True).clamp_min(1e-30).log()
+        total = torch.logaddexp(values[block].logsumexp(-1, keepdim=True), rest[block])
+        _add(others, texts[block], weights, (top - total).exp())
     return values, ids, rest, others
 
 
@@ -190,67 +220,26 @@ def _read_by_kernels(logits: Tensor, free: FreeRows, k: int) -> tuple[Tensor, Te
 
 
 def _fill(rows: Tensor, ids: Tensor, value: float) -> None:
-    """rows[r, ids[r]] = value. `scatter_` copies rows of 16 bits whole on a CPU; padded rows leave it no other way."""
-    if rows.is_cuda or not rows.is_contiguous():
+    """rows[r, ids[r]] = value. On a CPU `scatter_` copies rows of 16 bits whole."""
+    if rows.is_cuda:
         rows.scatter_(-1, ids, value)
     else:
-        starts = torch.arange(len(rows))[:, None] * rows.shape[-1]
-        rows.view(-1).index_fill_(0, (ids + starts).flatten(), value)
+        size, stride = len(rows), rows.stride(0)
+        flat = rows.as_strided((size * stride - stride + rows.shape[-1],), (1,))
+        flat.index_fill_(0, (ids + stride * torch.arange(size)[:, None]).flatten(), value)
 
 
-def _add(others: Tensor, texts: Tensor, probs: Tensor) -> None:
-    """others[texts[r]] += probs[r], in an order that does not change from run to run."""
-    if others.is_cuda:
-        member = torch.arange(len(others), device=texts.device)[:, None] == texts
-        others.addmm_(member.to(probs.dtype), probs)
-    else:
-        others.index_add_(0, texts, probs)
+def _add(others: Tensor, texts: Tensor, weights: Tensor, shares: Tensor) -> None:
+    """others[texts[r]] += shares[r] weights[r], in an order that does not change from run to run."""
+    (_add_at_once if others.is_cuda else _add_by_rows)(others, texts, weights, shares)
 
 
-def largest(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Values and indices of the k largest entries of each row (R, V), falling: `topk`, which is slower.
-
-    The k largest lie in the k chunks with the largest maxima, so only those are looked at.
-    """
-    if rows.shape[-1] < k * _CHUNK:  # no more chunks than k
-        top = rows.topk(k, dim=-1)
-        return top.values, top.indices
-    return _largest_cpu(rows.float(), k) if rows.device.type == "cpu" else _largest_by_chunks(rows, k)
+def _add_at_once(others: Tensor, texts: Tensor, weights: Tensor, shares: Tensor) -> None:
+    member = torch.arange(len(others), device=texts.device)[:, None] == texts
+    others.addmm_(member * shares.T, weights)
 
 
-def _largest_by_chunks(rows: Tensor, k: int, chunk: int = _CHUNK) -> tuple[Tensor, Tensor]:
-    """In shapes that do not depend on the data: nothing waits for a GPU."""
-    whole = rows.shape[-1] // chunk * chunk
-    chunks = rows[:, :whole].unflatten(-1, (-1, chunk))
-    best = _maxima(rows, chunks).topk(min(k, chunks.shape[1]), sorted=False).indices
-    kept = chunks.gather(1, best[..., None].expand(-1, -1, chunk)).flatten(1)
-    top = torch.cat([kept, rows[:, whole:]], -1).topk(k, dim=-1)
-    place, count = top.indices, kept.shape[-1]
-    inside = best.gather(-1, place.clamp(max=count - 1) // chunk) * chunk + place % chunk
-    return top.values, torch.where(place < count, inside, place + (whole - count))
-
-
-def _maxima(rows: Tensor, chunks: Tensor) -> Tensor:
-    """(R, n) the largest entry of each of the chunks (R, n, chunk) of rows (R, V)."""
-    if not kernels.available(rows):
-        return chunks.amax(-1)
-    from tta_diffusion.kernels.maxima import chunk_maxima
-
-    return chunk_maxima(rows, chunks.shape[-1])
-
-
-def _largest_cpu(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """numpy's selection and search are several times faster than torch's on a CPU."""
-    size, vocab_size = rows.shape
-    across = vocab_size // _CHUNK
-    maxima = rows[:, : across * _CHUNK].unflatten(-1, (_CHUNK, across)).amax(1).numpy()  # chunks of stride `across`
-    bound = np.partition(maxima, across - k, axis=-1)[:, across - k, None]
-    found = np.flatnonzero(rows.numpy() >= bound)
-    row, column = np.divmod(found, vocab_size)
-    counts = np.bincount(row, minlength=size)
-    place = np.arange(len(found)) - np.repeat(np.cumsum(counts) - counts, counts)
-    values = np.full((size, counts.max()), -np.inf, dtype=np.float32)
-    columns = np.zeros((size, counts.max()), dtype=np.int64)
-    values[row, place], columns[row, place] = rows.numpy().ravel()[found], column
-    top = torch.from_numpy(values).topk(k, dim=-1)
-    return top.values, torch.from_numpy(columns).gather(-1, top.indices)
+def _add_by_rows(others: Tensor, texts: Tensor, weights: Tensor, shares: Tensor) -> None:
+    """What is read and written stays in the cache of a CPU, and no text depends on those beside it."""
+    for text, row, share in zip(texts.tolist(), weights, shares.flatten().tolist(), strict=True):
+        others[text].add_(row, alpha=share)

@@ -15,7 +15,7 @@ from tta_diffusion.speed import contenders, networks, paper, published, run
 from tta_diffusion.speed.arguments import main, request_of
 from tta_diffusion.speed.case import BACKBONES, CONTENDERS, FLOOR, FLOOR_GRAPH, OURS, PUBLISHED, Case, Request
 from tta_diffusion.speed.report import markdown, over_floor
-from tta_diffusion.speed.worker import measure_apart, together
+from tta_diffusion.speed.worker import Apart, together
 
 
 def small(**changes: object) -> Case:
@@ -33,8 +33,11 @@ def test_a_quick_run_writes_its_results(tmp_path, capsys):
 
 
 def test_a_process_of_its_own_knows_what_the_libraries_take():
-    found = measure_apart(small(control=False), OURS)
-    assert 100 < found["before"] <= found["megabytes"]
+    apart = Apart(small(control=False), OURS)
+    found, again = apart.measure(), apart.measure()
+    apart.close()
+    assert 100 < found["before"] <= found["megabytes"] <= again["megabytes"]
+    assert found["seconds"] != again["seconds"], "the process goes on, and is timed anew"
     row = {"name": "a case", "ours": {"megabytes": 500, "before": 400}, "published": {"megabytes": 800, "before": 400}}
     settings = {"device": "CPU", "dtype": "fp32", "threads": 1, "backbone": "small", "engine": "tail"}
     heads, _, cells = markdown([row], settings).splitlines()[-3:]
@@ -101,7 +104,7 @@ def tiny(monkeypatch):
 @pytest.mark.parametrize("control", [False, True])
 @pytest.mark.parametrize("who", [*CONTENDERS, FLOOR_GRAPH])
 def test_everyone_runs_in_bf16(who, control, tiny):
-    assert contenders.TIMED[who](small(control=control, dtype="bf16", measured=2))[0] > 0
+    assert next(contenders.TIMED[who](small(control=control, dtype="bf16", measured=2))) > 0
 
 
 def test_networks_are_born_in_their_type(monkeypatch):
@@ -123,7 +126,7 @@ def test_networks_are_born_in_their_type(monkeypatch):
 def test_graphs_are_recorded_for_ours_and_for_the_floor(monkeypatch, tiny):
     fake = fake_cuda.install(monkeypatch)
     case = small(dtype="bf16", measured=2)
-    contenders.time_floor_graph(case)
+    next(contenders.time_floor_graph(case))
     assert len(fake.graphs) == 1
     sampler, canvas = contenders.sampler_of(case, 2), contenders.sheet(case)
     for _ in range(3):
@@ -183,6 +186,38 @@ def test_contenders_take_turns(tmp_path, monkeypatch):
     assert "| 1.50 (0.75–1.50) |" in (tmp_path / "speed.md").read_text()
     with pytest.raises(ValueError, match="rounds must be at least 1, got 0"):
         Request(rounds=0)
+
+
+def test_each_contender_keeps_its_process_for_all_rounds(tmp_path, monkeypatch):
+    started, closed = [], []
+
+    class Noted(Apart):
+        def __init__(self, case, who):
+            started.append(who)
+            super().__init__(case, who)
+
+        def close(self):
+            closed.append(self.contender)
+            super().close()
+
+    monkeypatch.setattr(run, "Apart", Noted)
+    words = ["--quick", "--no-control", "--contenders", "ours,floor", "--rounds", "2", "--out", str(tmp_path)]
+    main(words)
+    assert started == [OURS, FLOOR]
+    assert sorted(closed) == sorted(started)
+    (row,) = json.loads((tmp_path / "speed.json").read_text())["rows"]
+    assert len(row[OURS]["rounds"]) == len(row[FLOOR]["rounds"]) == 2
+
+
+def test_a_process_that_fails_says_why_and_one_that_is_killed_ran_out_of_memory():
+    wrong = Apart(small(engine="none"), OURS)
+    with pytest.raises(RuntimeError, match=r"measurement of 'ours' failed[\s\S]*none"):
+        wrong.measure()
+    wrong.close()
+    killed = Apart(small(), OURS)
+    killed._process.kill()
+    assert killed.measure()["note"] == "killed, out of memory"
+    killed.close()
 
 
 def test_who_fails_in_one_round_has_failed():

@@ -92,6 +92,20 @@ class Backbone(nn.Module):
         return aligned.project(hidden, self.decoder) if aligned.wanted(self.decoder) else self.decoder(hidden)
 
     @property
+    def splits(self) -> bool:
+        """True where `product` may stand for `head`: on a CPU, where nothing is trained."""
+        plain = type(self.decoder) is nn.Linear and self.decoder.weight.device.type == "cpu"
+        return plain and not torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
+
+    def product(self, hidden: Tensor, out: Tensor) -> Tensor | None:
+        """Writes the logits of hidden (R, H) to `out` (R, V) without the last bias (V,), which is returned.
+
+        With it, torch writes the bias to the logits first and then reads them back into the product.
+        """
+        torch.mm(self.family.before_product(self.model, hidden), self.decoder.weight.T, out=out)
+        return self.decoder.bias
+
+    @property
     def decoder(self) -> nn.Linear:
         """The last matrix of the head (V, H)."""
         decoder = self.model.get_output_embeddings()

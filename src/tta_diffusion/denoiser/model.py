@@ -13,6 +13,7 @@ from tta_diffusion.denoiser import checkpoint
 from tta_diffusion.denoiser.backbone import Backbone
 from tta_diffusion.denoiser.config import DenoiserConfig
 from tta_diffusion.denoiser.self_conditioning import PROJECTED, SELF_CONDITIONING
+from tta_diffusion.rooms import Rooms
 from tta_diffusion.soft_tokens import SoftTokens
 
 
@@ -49,7 +50,6 @@ class SimplexDenoiser(nn.Module):
         ids: Tensor,
         pinned: Tensor,
         previous: SoftTokens | None = None,
-        places: Tensor | None = None,
     ) -> Tensor:
         """Logits (B, L, V).
 
@@ -59,10 +59,28 @@ class SimplexDenoiser(nn.Module):
             ids: (B, L) the clean tokens, read at pinned positions only.
             pinned: (B, L) True where the token is given: its clean embedding goes in, without noise or time.
             previous: the last prediction, for self-conditioning.
-            places: (R,) in the flattened (B, L), where logits are wanted: (R, V) instead of all.
         """
-        hidden = self.hidden(self.inputs(noisy, times, ids, pinned, previous))
-        return self.backbone.head(hidden if places is None else hidden.flatten(0, 1)[places])
+        return self.backbone.head(self.hidden(self.inputs(noisy, times, ids, pinned, previous)))
+
+    def at(
+        self,
+        places: Tensor,
+        rooms: Rooms,
+        noisy: SoftTokens,
+        times: Tensor,
+        ids: Tensor,
+        pinned: Tensor,
+        previous: SoftTokens | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Logits (R, V) at places (R,) in the flattened (B, L), and a bias (V,) still to be added to them, if any.
+
+        They may lie in one of the rooms: the next call writes over them.
+        """
+        hidden = self.hidden(self.inputs(noisy, times, ids, pinned, previous)).flatten(0, 1)[places]
+        if not self.backbone.splits:
+            return self.backbone.head(hidden), None
+        out = rooms.take("logits", len(places), self.backbone.decoder.out_features, hidden.dtype, hidden.device)
+        return out, self.backbone.product(hidden, out)
 
     def inputs(
         self, noisy: SoftTokens, times: Tensor, ids: Tensor, pinned: Tensor, previous: SoftTokens | None = None

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tta_diffusion.cache import cache_directory
 from tta_diffusion.evaluation.checks import finite, is_empty
-from tta_diffusion.evaluation.scorer_models import cache_directory
 from tta_diffusion.evaluation.toxicity import EMPTY
 
 URL = "https://commentanalyzer.googleapis.com/v1alpha1/comments:analyze"

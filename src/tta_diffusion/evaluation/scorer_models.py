@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tta_diffusion.cache import cache_directory
 from tta_diffusion.evaluation.checks import require
 
 if TYPE_CHECKING:
@@ -26,12 +27,6 @@ class PackagedModel:
     command: str  # what installs it
     file: Callable[[Path], Path]  # (a directory to write to) -> the GGUF file; LookupError: not installed
     prefix: str  # the token that opens every text
-
-
-def cache_directory() -> Path:
-    """`$TTA_CACHE`, or `~/.cache/tta-diffusion`."""
-    chosen = os.environ.get("TTA_CACHE")
-    return Path(chosen) if chosen else Path.home() / ".cache" / "tta-diffusion"
 
 
 def default_scorer_directory() -> Path:

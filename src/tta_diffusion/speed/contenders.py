@@ -1,12 +1,12 @@
 """The four that are timed, and the floor from CUDA graphs.
 
-Each returns seconds a step (autoregressive: a token), after an unmeasured round.
+Each yields seconds a step (autoregressive: a token) as often as it is asked, after an unmeasured round.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
@@ -60,56 +60,54 @@ def sampler_of(case: Case, steps: int) -> Sampler:
     )
 
 
-def time_ours(case: Case) -> list[float]:
+def time_ours(case: Case) -> Iterator[float]:
     """`measured` steps on the uniform grid 1, ..., 1 / measured: the mean over a trajectory of any length."""
     sampler, canvas = sampler_of(case, case.measured), sheet(case)
     seeds = Randomness.from_seeds(list(range(case.batch)), case.device)
     for _ in range(3 if case.device.startswith("cuda") else 1):  # the third records the last of its graphs
         sampler_like(sampler, 2).sample(canvas, seeds)
-    seconds = []
-    for _ in range(case.repeat):
+    while True:
         began = wait(case)
         sampler.sample(canvas, seeds)
-        seconds.append((wait(case) - began) / case.measured)
-    return seconds
+        yield (wait(case) - began) / case.measured
 
 
 def sampler_like(sampler: Sampler, steps: int) -> Sampler:
     return replace(sampler, config=replace(sampler.config, steps=steps))
 
 
-def time_published(case: Case) -> list[float]:
+def time_published(case: Case) -> Iterator[float]:
     """Steps from the middle of a trajectory of 50; what a step costs does not depend on its time."""
     denoiser, canvas = networks.make_denoiser(case), sheet(case)
     classifier = networks.make_classifier(case) if case.control else None
     count = max(1, case.measured // 3)
     times = [0.5 - i / 50 for i in range(count + 1)]
-    seconds = []
-    for _ in range(case.repeat):
+    while True:
         began = 0.0
         for step, _ in enumerate(
             published.run(denoiser, classifier, canvas.ids, canvas.pinned, times, case.iterations)
         ):
             if step == 0:
                 began = wait(case)
-        seconds.append((wait(case) - began) / count)
-    return seconds
+        yield (wait(case) - began) / count
 
 
-def time_floor(case: Case) -> list[float]:
+def time_floor(case: Case) -> Iterator[float]:
     """Bare networks: one forward with the head at all positions; with control, forwards and backwards of the
     classifier down to its input embeddings."""
     step, embeds = floor_step(case)
-    return _time_steps(case, lambda: step(embeds))
+    yield from _time_steps(case, lambda: step(embeds))
 
 
-def time_floor_graph(case: Case) -> list[float]:
+def time_floor_graph(case: Case) -> Iterator[float]:
     """The same from CUDA graphs; nothing where they cannot be recorded."""
     (step, embeds), cache = floor_step(case), GraphCache()
     for _ in range(2):
         cache.run("floor", step, (embeds,))
-    seconds = _time_steps(case, lambda: cache.run("floor", step, (embeds,)))
-    return [] if cache.failure else seconds
+    for seconds in _time_steps(case, lambda: cache.run("floor", step, (embeds,))):
+        if cache.failure:
+            return
+        yield seconds
 
 
 def floor_step(case: Case) -> tuple[Recordable, Tensor]:
@@ -132,18 +130,16 @@ def floor_step(case: Case) -> tuple[Recordable, Tensor]:
     return step, embeds
 
 
-def _time_steps(case: Case, step: Callable[[], object]) -> list[float]:
+def _time_steps(case: Case, step: Callable[[], object]) -> Iterator[float]:
     step()
-    seconds = []
-    for _ in range(case.repeat):
+    while True:
         began = wait(case)
         for _ in range(case.measured):
             step()
-        seconds.append((wait(case) - began) / case.measured)
-    return seconds
+        yield (wait(case) - began) / case.measured
 
 
-def time_autoregressive(case: Case) -> list[float]:
+def time_autoregressive(case: Case) -> Iterator[float]:
     """Sampling with a KV cache through `generate`; at most 64 tokens on a CPU."""
     model = networks.make_autoregressive(case)
     count = case.length if case.device.startswith("cuda") else min(case.length, 64)
@@ -154,15 +150,13 @@ def time_autoregressive(case: Case) -> list[float]:
         return model.generate(start, attention_mask=torch.ones_like(start), **settings)  # type: ignore[operator]
 
     write(4)
-    seconds = []
-    for _ in range(case.repeat):
+    while True:
         began = wait(case)
         write(count)
-        seconds.append((wait(case) - began) / count)
-    return seconds
+        yield (wait(case) - began) / count
 
 
-TIMED: dict[str, Callable[[Case], list[float]]] = {
+TIMED: dict[str, Callable[[Case], Iterator[float]]] = {
     PUBLISHED: time_published,
     OURS: time_ours,
     FLOOR: time_floor,

@@ -5,7 +5,10 @@ from __future__ import annotations
 import platform
 import sys
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ import torch
 
 from tta_diffusion.speed import report
 from tta_diffusion.speed.case import AR, FLOOR, FLOOR_GRAPH, Case, Request
-from tta_diffusion.speed.worker import measure, measure_apart, together
+from tta_diffusion.speed.worker import Apart, measure, together
 
 
 def run(request: Request) -> list[Path]:
@@ -26,21 +29,40 @@ def run(request: Request) -> list[Path]:
     rows: list[report.Row] = []
     written: list[Path] = []
     for case in cases:
-        turns = [_turn(request, case, rows, bar) for _ in range(request.rounds)]
+        with ExitStack() as started:
+            take = _takers(request, case, started)
+            turns = [_turn(request, case, take, rows, bar) for _ in range(request.rounds)]
         rows.append({"name": case.name, "case": asdict(case), **together(turns)})
         written = report.write(rows, settings, request.out)
     bar.close()
     return written
 
 
-def _turn(request: Request, case: Case, rows: list[report.Row], bar: Bar) -> report.Row:
-    """Every contender once."""
+def _takers(request: Request, case: Case, started: ExitStack) -> dict[str, Callable[[], report.Row]]:
+    """How each contender is measured once more: in its own process, which is started when its turn comes first."""
     apart = request.device == "cpu" if request.isolate is None else request.isolate
+    running: dict[str, Apart] = {}
+
+    def take(who: str) -> report.Row:
+        own = request.case_of(case, who)
+        if not apart:
+            return measure(own, who)
+        if who not in running:
+            running[who] = Apart(own, who)
+            started.callback(running[who].close)
+        return running[who].measure()
+
+    return {who: partial(take, who) for who in request.contenders}
+
+
+def _turn(
+    request: Request, case: Case, take: dict[str, Callable[[], report.Row]], rows: list[report.Row], bar: Bar
+) -> report.Row:
+    """Every contender once."""
     found: report.Row = {}
     for who in request.contenders:
         bar.show(f"{case.name}: {who}")
-        known = _known(rows, case, who)
-        found[who] = known or (measure_apart if apart else measure)(request.case_of(case, who), who)
+        found[who] = _known(rows, case, who) or take[who]()
         if who == FLOOR and request.device.startswith("cuda"):
             found[FLOOR_GRAPH] = measure(case, FLOOR_GRAPH)
         bar.advance()

@@ -1,4 +1,4 @@
-"""One measurement: seconds and peak memory of one contender in one case, in this process or in a fresh one."""
+"""Measurements: seconds and peak memory of one contender in one case, in this process or in one of its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
+from itertools import islice
 from statistics import median
 from typing import Any
 
@@ -18,15 +22,18 @@ from tta_diffusion.speed.case import Case
 from tta_diffusion.speed.contenders import TIMED
 
 
-def measure(case: Case, contender: str) -> dict[str, Any]:
-    """Median and all seconds a step, and the peak in MB: of the process on a CPU, allocated on a GPU."""
+def measure(case: Case, contender: str, readings: Iterator[float] | None = None) -> dict[str, Any]:
+    """Median and all seconds a step, and the peak in MB: of the process on a CPU, allocated on a GPU.
+
+    With readings of an earlier measurement it goes on where that ended.
+    """
     cuda = case.device.startswith("cuda")
     if cuda:
         gc.collect()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     try:
-        seconds = sorted(TIMED[contender](case))
+        seconds = sorted(islice(readings or TIMED[contender](case), case.repeat))
     except (torch.OutOfMemoryError, MemoryError):
         return {"seconds": None, "all": [], "megabytes": None, "note": "out of memory"}
     if not seconds:
@@ -62,29 +69,56 @@ def _resident() -> int:
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10)
 
 
-def measure_apart(case: Case, contender: str) -> dict[str, Any]:
-    """`measure` in a process of its own: what others left in memory does not count.
+class Apart:
+    """A contender in a process of its own, so that what others left in memory does not count; it stays for further
+    measurements.
 
     On a CPU it also says what Python and its libraries took, `before` there was any network.
     """
-    message = json.dumps({"case": asdict(case), "contender": contender, "threads": torch.get_num_threads()})
-    done = subprocess.run(
-        [sys.executable, "-m", "tta_diffusion.speed.worker"], input=message, capture_output=True, text=True, check=False
-    )
-    if done.returncode < 0:
-        return {"seconds": None, "all": [], "megabytes": None, "note": "killed, out of memory"}
-    if done.returncode:
-        raise RuntimeError(f"the measurement of '{contender}' failed:\n{done.stderr.strip()[-2000:]}")
-    return json.loads(done.stdout.strip().splitlines()[-1])
+
+    def __init__(self, case: Case, contender: str) -> None:
+        self.contender = contender
+        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tta_diffusion.speed.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            text=True,
+        )
+        self._ask(json.dumps({"case": asdict(case), "contender": contender, "threads": torch.get_num_threads()}))
+
+    def measure(self) -> dict[str, Any]:
+        self._ask("")
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                return json.loads(line)
+        if self._process.wait() < 0:
+            return {"seconds": None, "all": [], "megabytes": None, "note": "killed, out of memory"}
+        self._said.seek(0)
+        raise RuntimeError(f"the measurement of '{self.contender}' failed:\n{self._said.read().strip()[-2000:]}")
+
+    def _ask(self, line: str) -> None:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended: what it left to read says why
+            print(line, file=self._process.stdin, flush=True)
+
+    def close(self) -> None:
+        with suppress(BrokenPipeError):
+            self._process.communicate()
+        self._said.close()
 
 
 def main() -> None:
-    request = json.loads(sys.stdin.read())
+    request = json.loads(sys.stdin.readline())
     torch.set_num_threads(request["threads"])
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    case = Case(**request["case"])
+    case, contender = Case(**request["case"]), request["contender"]
     before = {} if case.device.startswith("cuda") else {"before": _resident()}
-    print(json.dumps(measure(case, request["contender"]) | before))
+    readings = TIMED[contender](case)
+    for _ in sys.stdin:
+        print(json.dumps(measure(case, contender, readings) | before), flush=True)
 
 
 if __name__ == "__main__":
