@@ -15,6 +15,7 @@ from tta_diffusion.denoiser.checkpoint import plain_config
 from tta_diffusion.denoiser.model import SimplexDenoiser
 from tta_diffusion.denoiser.self_conditioning import SELF_CONDITIONING
 from tta_diffusion.denoiser.tess import import_tess
+from tta_diffusion.rooms import Rooms
 from tta_diffusion.soft_tokens import DenseTokens, sparsify
 
 V = 31
@@ -41,6 +42,25 @@ def test_every_position_sees_every_other_one(model_type, shift):
     for place in range(6):
         (gradient,) = torch.autograd.grad(logits[0, place].square().sum(), embeds, retain_graph=True)
         assert bool((gradient[0].norm(dim=-1) > 1e-6).all()), f"position {place} does not see all"
+
+
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_logits_at_some_places_are_those_of_the_whole(model_type):
+    """On a CPU without the last bias, in memory that the next call writes over; all in one where a graph is kept."""
+    denoiser, places, rooms = make_denoiser(V, model_type), torch.tensor([2, 3, 9, 15]), Rooms()
+    if (bias := denoiser.backbone.decoder.bias) is not None:
+        torch.nn.init.normal_(bias)
+    with torch.no_grad():
+        expected = denoiser(*inputs()).flatten(0, 1)[places]
+        rows, bias = denoiser.at(places, rooms, *inputs())
+        assert (bias is None) == (denoiser.backbone.decoder.bias is None)
+        torch.testing.assert_close(rows if bias is None else rows + bias, expected)
+        again, _ = denoiser.at(places, rooms, *inputs(seed=1))
+    assert again.data_ptr() == rows.data_ptr()
+    whole, none = denoiser.at(places, rooms, *inputs())
+    assert none is None
+    assert whole.requires_grad
+    torch.testing.assert_close(whole.detach(), expected)
 
 
 @pytest.mark.parametrize("model_type", MODEL_TYPES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import torch.nn.functional as F
 from scipy import stats
 
 from conftest import make_classifier
+from tta_diffusion import native
 from tta_diffusion.canvas import Canvas, SpecialTokens
 from tta_diffusion.control.classifier import AttributeObjective
 from tta_diffusion.control.constraints import CallableObjective, LengthObjective
@@ -185,6 +187,41 @@ def test_a_row_is_drawn_alike_in_any_batch():
     assert torch.equal(project(top, uniform, config)[2:3], project(alone, uniform[2:3], config))
     torch.testing.assert_close(top.tokens().weights[2:3], alone.tokens().weights)
     torch.testing.assert_close(top.others[2:3], alone.others)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_others_that_do_not_count_are_left_out(dtype):
+    """Where the type of the logits could not tell their mass from none."""
+    canvas, free = sheet(), FreeRows.of(sheet())
+    table = torch.randn(V, 16, generator=torch.Generator().manual_seed(2)).to(dtype) + 3
+    for gap, counts in ((40.0, False), (5.0, True)):
+        raw = logits(width=1.0)
+        raw[..., 20:30] += gap
+        top = top_logits(raw.to(dtype).flatten(0, 1)[free.places], free, 16)
+        tokens = top.tokens()
+        assert (tokens.others is not None) == counts
+        exact = replace(tokens, others=top.others).embed(table)[canvas.free]
+        torch.testing.assert_close(tokens.embed(table)[canvas.free], exact)
+
+
+def test_a_bias_may_come_later(monkeypatch):
+    """Added while logits are read, it gives what logits with their bias give."""
+    canvas, free, bias = sheet(), FreeRows.of(sheet()), torch.linspace(-2, 2, V)
+    raw = logits()
+    uniform = torch.rand(B, L, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    ids = torch.randint(4, V, (B, L), generator=torch.Generator().manual_seed(1))
+    for enabled in (True, False):
+        monkeypatch.setattr(native, "ENABLED", enabled)
+        later = top_logits(raw.flatten(0, 1)[free.places], free, 40, bias)
+        at_once = top_logits((raw + bias).flatten(0, 1)[free.places], free, 40)
+        for name in ("ids", "values", "rest", "others", "total"):
+            torch.testing.assert_close(getattr(later, name), getattr(at_once, name))
+        table = torch.randn(V, 16, generator=torch.Generator().manual_seed(2))
+        torch.testing.assert_close(later.mean_of_others(table), at_once.mean_of_others(table))
+        torch.testing.assert_close(later.whole(slice(None)), at_once.whole(slice(None)))
+        torch.testing.assert_close(chosen_probability(later, ids), chosen_probability(at_once, ids))
+        drawn = [project(top, uniform, ProjectionConfig(0.99)) for top in (later, at_once)]
+        assert torch.equal(*(one[canvas.free] for one in drawn))
 
 
 def test_self_conditioning_embeds_the_rest_as_it_lies_in_the_text():

@@ -9,8 +9,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_ALIGNED = 1
-
 
 class Rooms:
     """By name; on a GPU, where torch keeps memory itself and graphs own theirs, every room is new."""
@@ -22,11 +20,9 @@ class Rooms:
         """(rows, width) that holds anything; whoever took this name before must have done with it."""
         if device.type != "cpu":
             return torch.empty(rows, width, dtype=dtype, device=device)
-        unit = max(1, _ALIGNED // dtype.itemsize)
-        stride = -(-width // unit) * unit
         kept = self._kept.get(name)
-        if kept is None or kept.dtype != dtype or kept.numel() < rows * stride:
+        if kept is None or kept.dtype != dtype or kept.numel() < rows * width:
+            kept = None
             self._kept.pop(name, None)  # before the larger one is made
-            del kept
-            self._kept[name] = torch.empty(rows * stride, dtype=dtype)
-        return self._kept[name][: rows * stride].view(rows, stride)[:, :width]
+            self._kept[name] = kept = torch.empty(rows * width, dtype=dtype)
+        return kept[: rows * width].view(rows, width)

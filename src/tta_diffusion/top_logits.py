@@ -142,12 +142,12 @@ class TopLogits:
 
     def tokens(self) -> SparseTokens:
         """The prediction as self-conditioning sees it."""
-        weights: Tensor = self.weights
         others: Tensor | None = self.others
-        # Less than the type of the embeddings can tell from nothing: not worth a product as wide as the vocabulary.
-        if weights.device.type == "cpu" and 1 - weights.sum(-1).numpy().min() < torch.finfo(self.logits.dtype).eps / 8:
-            others = None
-        return SparseTokens(self.free.spread(self.ids), self.free.spread(weights), others)
+        if self.rest.device.type == "cpu":
+            mass = float((self.rest - self.total).exp().numpy().max())
+            # Where the logits' own type could not tell it from none, it is not worth a product with the table.
+            others = others if mass >= torch.finfo(self.logits.dtype).eps / 8 else None
+        return SparseTokens(self.free.spread(self.ids), self.free.spread(self.weights), others)
 
 
 def blocks(stop: int, logits: Tensor, start: int = 0, rooms: int = 1) -> Iterator[slice]:

@@ -11,7 +11,7 @@ from counting import Counting
 from torch.utils.flop_counter import FlopCounterMode
 
 import fake_cuda
-from tta_diffusion import top_logits
+from tta_diffusion import native, top_logits
 from tta_diffusion.projection import ProjectionConfig, project
 from tta_diffusion.randomness import Randomness
 from tta_diffusion.speed import contenders, networks, published
@@ -82,8 +82,9 @@ def test_few_tensors_are_as_wide_as_the_vocabulary():
         with Counting(rows, V) as counted:
             run()
         counts[control] = counted.wide / STEPS
-    assert counts[False] <= 2  # an addmm may copy its bias first
-    assert counts[True] <= 2
+    # Steps write them to the same memory: one tensor for a trajectory, and one for the others' mean embedding.
+    assert counts[False] <= 1 / STEPS
+    assert counts[True] <= 2 / STEPS
     with Counting(rows, V) as counted:
         run_published(False, 2)()
     assert counted.wide / 2 > 10
@@ -92,6 +93,7 @@ def test_few_tensors_are_as_wide_as_the_vocabulary():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_blocks_of_rows_share_their_memory(dtype, monkeypatch):
     """However many there are: on a CPU fresh memory costs more than what is computed in it."""
+    monkeypatch.setattr(native, "ENABLED", False)
     monkeypatch.setitem(top_logits._BLOCK_ENTRIES, "cpu", 10 * V)
     free = top_logits.FreeRows.of(contenders.sheet(case(False)))
     flat = torch.randn(len(free.places), V, generator=torch.Generator().manual_seed(0)).to(dtype)  # wide nuclei
@@ -101,7 +103,7 @@ def test_blocks_of_rows_share_their_memory(dtype, monkeypatch):
     with Counting(10, V) as drawing:
         project(top, uniform, ProjectionConfig(top_p=0.95))
     assert len(free.places) > 100
-    assert reading.wide <= (1 if dtype == torch.float32 else 2)
+    assert reading.wide <= 1
     assert drawing.wide <= 2
 
 
