@@ -1,8 +1,8 @@
 """Projection of logits to tokens: temperature, top-k, top-p, and an inverse-CDF draw in float32.
 
 The uniform numbers come from outside, one for each position, so the same draw can be repeated on other logits.
-Tokens are drawn in falling order of probability; from `TopLogits` with a nucleus beyond their largest entries, in the
-order of the vocabulary (`nucleus`), which is the same law.
+Tokens are drawn in falling order of probability; from `TopLogits` with a nucleus beyond their largest entries, through
+these first and then in the order of the vocabulary (`nucleus`), which is the same law.
 """
 
 from __future__ import annotations
