@@ -112,6 +112,15 @@ def test_the_noise_of_a_position_is_its_own(table):
     assert not torch.equal(batch, tail(ids, at, V, K, randomness, 4).embed(table))
 
 
+def test_sixteen_bits_move_the_noise_by_no_more_than_they_round(table):
+    """Its product with the root is taken in the table's type: off by half a percent, as embeddings are in 16 bits."""
+    ids, randomness = torch.arange(64)[None], Randomness.from_seeds([3])
+    noisy = tail(ids, levels(0.8, 64), V, K, randomness, 0)
+    exact = noisy.embed(table.bfloat16().float())
+    apart = noisy.embed(table.bfloat16()).float() - exact
+    assert float(apart.norm() / exact.norm()) < 5e-3
+
+
 def test_normal_numbers_are_normal_and_independent():
     drawn = normals(torch.arange(4000), 11)
     for column in (0, 5, 10):
