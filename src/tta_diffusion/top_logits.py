@@ -178,8 +178,6 @@ def top_logits(logits: Tensor, free: FreeRows, k: int = TOP, bias: Tensor | None
     else:
         read = read_rows if native.available(logits) else _read
         values, ids, rest, others = read(logits, bias, free.texts, free.shape[0], k)
-        if k == logits.shape[-1]:
-            rest.fill_(-torch.inf)
     others /= others.sum(-1, keepdim=True).clamp_min(1e-30)
     return TopLogits(free, logits, ids, values, rest, values[:, -1:], others, bias)
 
@@ -204,6 +202,8 @@ def _read(
         rest[block] = top + weights.sum(-1, keepdim=True).clamp_min(1e-30).log()
         total = torch.logaddexp(values[block].logsumexp(-1, keepdim=True), rest[block])
         _add(others, texts[block], weights, (top - total).exp())
+    if k == vocab_size:
+        rest.fill_(-torch.inf)
     return values, ids, rest, others
 
 
