@@ -188,25 +188,27 @@ def test_contenders_take_turns(tmp_path, monkeypatch):
         Request(rounds=0)
 
 
-def test_each_contender_keeps_its_process_for_all_rounds(tmp_path, monkeypatch):
-    started, closed = [], []
+def test_each_contender_keeps_its_process_for_all_rounds_and_no_longer(tmp_path, monkeypatch):
+    events = []
 
     class Noted(Apart):
         def __init__(self, case, who):
-            started.append(who)
+            events.append(f"start {who}")
             super().__init__(case, who)
 
         def close(self):
-            closed.append(self.contender)
+            events.append(f"close {self.contender}")
             super().close()
 
     monkeypatch.setattr(run, "Apart", Noted)
-    words = ["--quick", "--no-control", "--contenders", "ours,floor", "--rounds", "2", "--out", str(tmp_path)]
-    main(words)
-    assert started == [OURS, FLOOR]
-    assert sorted(closed) == sorted(started)
+    words = ["--quick", "--no-control", "--contenders", "ours,floor", "--out", str(tmp_path)]
+    main([*words, "--rounds", "2"])
+    assert events == ["start ours", "start floor", "close floor", "close ours"]
     (row,) = json.loads((tmp_path / "speed.json").read_text())["rows"]
     assert len(row[OURS]["rounds"]) == len(row[FLOOR]["rounds"]) == 2
+    events.clear()
+    main(words)
+    assert events == ["start ours", "close ours", "start floor", "close floor"]
 
 
 def test_a_process_that_fails_says_why_and_one_that_is_killed_ran_out_of_memory():

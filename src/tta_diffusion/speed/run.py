@@ -6,7 +6,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -39,7 +39,7 @@ def run(request: Request) -> list[Path]:
 
 
 def _takers(request: Request, case: Case, started: ExitStack) -> dict[str, Callable[[], report.Row]]:
-    """How each contender is measured once more: in its own process, which is started when its turn comes first."""
+    """How each contender is measured once more: in its own process, which stays if there are further rounds."""
     apart = request.device == "cpu" if request.isolate is None else request.isolate
     running: dict[str, Apart] = {}
 
@@ -47,9 +47,11 @@ def _takers(request: Request, case: Case, started: ExitStack) -> dict[str, Calla
         own = request.case_of(case, who)
         if not apart:
             return measure(own, who)
+        if request.rounds == 1:  # nobody waits in memory for a turn that does not come
+            with closing(Apart(own, who)) as alone:
+                return alone.measure()
         if who not in running:
-            running[who] = Apart(own, who)
-            started.callback(running[who].close)
+            running[who] = started.enter_context(closing(Apart(own, who)))
         return running[who].measure()
 
     return {who: partial(take, who) for who in request.contenders}
