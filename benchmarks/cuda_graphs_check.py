@@ -19,15 +19,15 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from tta_diffusion import graphed_look
-from tta_diffusion.canvas import Canvas
-from tta_diffusion.cuda_graphs import GraphCache
+from tta_diffusion.bench.speed import contenders
+from tta_diffusion.bench.speed.arguments import numbers
+from tta_diffusion.bench.speed.case import DTYPES, Case
+from tta_diffusion.common.randomness import Randomness
 from tta_diffusion.denoiser.model import SimplexDenoiser
-from tta_diffusion.randomness import Randomness
-from tta_diffusion.sampler import Sampler
-from tta_diffusion.speed import contenders
-from tta_diffusion.speed.arguments import numbers
-from tta_diffusion.speed.case import DTYPES, Case
+from tta_diffusion.fast.cuda_graphs import GraphCache
+from tta_diffusion.sampling import graphed_prediction as graphed_look
+from tta_diffusion.sampling.sampler import Sampler
+from tta_diffusion.tokens.canvas import Canvas
 
 Write = Callable[[bool, int], Tensor]  # (graphs, seed) -> ids
 ROUNDS = 3  # the third has recorded every graph

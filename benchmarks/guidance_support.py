@@ -15,12 +15,13 @@ import argparse
 import torch
 from torch import Tensor
 
-from tta_diffusion import generation, sampler
-from tta_diffusion.canvas import Canvas
-from tta_diffusion.guidance import Guidance, Guided
+from tta_diffusion import settings as generation
+from tta_diffusion.control.guidance import Guidance, Guided
 from tta_diffusion.pipeline import TTAPipeline
-from tta_diffusion.soft_tokens import sparsify
-from tta_diffusion.top_logits import FreeRows, top_logits
+from tta_diffusion.sampling import sampler
+from tta_diffusion.tokens.canvas import Canvas
+from tta_diffusion.tokens.soft_tokens import sparsify
+from tta_diffusion.tokens.top_logits import FreeRows, top_logits
 
 PROMPTS = ["The pizza", "The lake"]
 

@@ -19,11 +19,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from tta_diffusion import kernels
-from tta_diffusion.largest import _largest_by_chunks, largest
-from tta_diffusion.nucleus import draw_from_nucleus
-from tta_diffusion.projection import ProjectionConfig, project
-from tta_diffusion.top_logits import TOP, FreeRows, TopLogits, top_logits
+from tta_diffusion.fast import kernels
+from tta_diffusion.fast.nucleus import draw_from_nucleus
+from tta_diffusion.fast.top_k import _largest_by_chunks, largest
+from tta_diffusion.sampling.projection import ProjectionConfig, project
+from tta_diffusion.tokens.top_logits import TOP, FreeRows, TopLogits, top_logits
 
 FAILURES: list[str] = []
 
@@ -113,7 +113,7 @@ def compare_predictions(raw: Tensor, free: FreeRows) -> None:
 
 def compare_law(raw: Tensor, top_p: float, moved: float) -> None:
     """Many draws of one row: none outside the nucleus, and their numbers as its law says."""
-    from tta_diffusion.kernels.nucleus import draw_wide_
+    from tta_diffusion.fast.kernels.nucleus import draw_wide_
 
     draws, count, vocab = 2**14, 64, raw.shape[1]
     places = torch.zeros(1, dtype=torch.int64, device="cuda")
@@ -189,8 +189,8 @@ def compare_graph(raw: Tensor, free: FreeRows) -> None:
 
 
 def times(raw: Tensor, free: FreeRows) -> None:
-    from tta_diffusion.kernels import nucleus, others
-    from tta_diffusion.kernels.others import log_sum_exp, sum_by_text
+    from tta_diffusion.fast.kernels import nucleus, others
+    from tta_diffusion.fast.kernels.others import log_sum_exp, sum_by_text
 
     vocab, buffer = raw.shape[1], raw.clone()
     timed("copy of the logits (contained in the next two)", lambda: buffer.copy_(raw))
@@ -230,9 +230,9 @@ def times(raw: Tensor, free: FreeRows) -> None:
 
 
 def profile(batch: int, length: int, vocab: int) -> None:
-    from tta_diffusion.randomness import Randomness
-    from tta_diffusion.speed import contenders
-    from tta_diffusion.speed.case import Case
+    from tta_diffusion.bench.speed import contenders
+    from tta_diffusion.bench.speed.case import Case
+    from tta_diffusion.common.randomness import Randomness
 
     case = Case(batch, length, vocab, False, device="cuda", dtype="bf16", graphs=False)
     steps = 4

@@ -10,10 +10,10 @@ import time
 
 import torch
 
-from tta_diffusion import native
-from tta_diffusion.canvas import Canvas, SpecialTokens
-from tta_diffusion.projection import ProjectionConfig, project
-from tta_diffusion.top_logits import FreeRows, TopLogits, top_logits
+from tta_diffusion.fast import native
+from tta_diffusion.sampling.projection import ProjectionConfig, project
+from tta_diffusion.tokens.canvas import Canvas, SpecialTokens
+from tta_diffusion.tokens.top_logits import FreeRows, TopLogits, top_logits
 
 LENGTH = 61  # of a text, all of it to be written
 SPREAD = 1.5  # of the logits, beside a bias like Zipf's law: most nuclei are wide

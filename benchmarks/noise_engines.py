@@ -12,8 +12,8 @@ import time
 
 import torch
 
-from tta_diffusion.process.simplex import SimplexProcess
-from tta_diffusion.randomness import Randomness
+from tta_diffusion.common.randomness import Randomness
+from tta_diffusion.diffusion.simplex import SimplexProcess
 
 
 def milliseconds(engine: str, vocab_size: int, args: argparse.Namespace, spread: float) -> float:

@@ -13,9 +13,9 @@ from itertools import pairwise
 
 from torch.profiler import ProfilerActivity, profile
 
-from tta_diffusion.randomness import Randomness
-from tta_diffusion.speed import contenders
-from tta_diffusion.speed.case import DTYPES, Case
+from tta_diffusion.bench.speed import contenders
+from tta_diffusion.bench.speed.case import DTYPES, Case
+from tta_diffusion.common.randomness import Randomness
 
 OPERATIONS = 25  # lines of a profile
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from hypothesis import strategies as st
 
-from tta_diffusion.canvas import Canvas, SpecialTokens
+from tta_diffusion.tokens.canvas import Canvas, SpecialTokens
 
 V = 9
 SPECIAL = SpecialTokens(pad=0, end=1, start=2)

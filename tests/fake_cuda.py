@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tta_diffusion import cuda_graphs, native, top_logits
+from tta_diffusion.fast import cuda_graphs, native
+from tta_diffusion.tokens import top_logits
 
 # `lift_fresh` is a tensor made from Python numbers.
 FORBIDDEN = {"_local_scalar_dense", "nonzero", "_unique2", "equal", "masked_select", "is_nonzero", "lift_fresh"}

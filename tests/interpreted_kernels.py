@@ -10,11 +10,11 @@ import triton
 import triton.language as tl
 from scipy import stats
 
-from tta_diffusion import top_logits as module
-from tta_diffusion.kernels.maxima import chunk_maxima
-from tta_diffusion.kernels.nucleus import _next, draw_wide_
-from tta_diffusion.kernels.others import log_sum_exp, sum_by_text
-from tta_diffusion.randomness import mix, uniform_from_bits
+from tta_diffusion.common.randomness import mix, uniform_from_bits
+from tta_diffusion.fast.kernels.maxima import chunk_maxima
+from tta_diffusion.fast.kernels.nucleus import _next, draw_wide_
+from tta_diffusion.fast.kernels.others import log_sum_exp, sum_by_text
+from tta_diffusion.tokens import top_logits as module
 
 
 def rows(count: int, size: int, dtype: torch.dtype = torch.float32, width: float = 2.0) -> torch.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tta_diffusion.trace import Trace
+from tta_diffusion.sampling.trace import Trace
 
 
 def realistic(steps: int, length: int, seed: int = 0, vocab_size: int = 50_265) -> Trace:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tta_diffusion.allocation import POLICIES, Allocation, parse_allocation
-from tta_diffusion.schedule import cosine, linear
+from tta_diffusion.diffusion.schedule import cosine, linear
 
 BOUNDED = sorted(set(POLICIES) - {"random", "fixed"})
 READING = sorted(name for name in POLICIES if POLICIES.get(name).signal in ("importance", "confidence", "entropy"))

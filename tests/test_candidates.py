@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import TextDiffusionStreamer
 
-from tta_diffusion.canvas import Canvas
 from tta_diffusion.control.constraints import CallableObjective
 from tta_diffusion.control.objective import HardText
 from tta_diffusion.control.parse import parse_controls
-from tta_diffusion.generation import GenerationConfig
 from tta_diffusion.pipeline import best_of_each
+from tta_diffusion.settings import GenerationConfig
+from tta_diffusion.tokens.canvas import Canvas
 
 FAST = {"steps": 4, "strength": 0.0}  # no push: the texts of all seeds are what they are without a control
 POSITIVE = "sentiment=positive"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tta_diffusion.configuration import build, load_yaml, override
+from tta_diffusion.common.configuration import build, load_yaml, override
 from tta_diffusion.training.config import TrainConfig
 from tta_diffusion.training.stages import stage_configs
 

@@ -7,7 +7,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tta_diffusion.canvas import Canvas, SpecialTokens
 from tta_diffusion.control.classifier import AttributeObjective, label_index, load_classifier
 from tta_diffusion.control.constraints import (
     CallableObjective,
@@ -17,6 +16,7 @@ from tta_diffusion.control.constraints import (
     parse_template,
 )
 from tta_diffusion.control.parse import ControlLibrary, parse_controls
+from tta_diffusion.tokens.canvas import Canvas, SpecialTokens
 
 SPECIAL = SpecialTokens(pad=0, end=1, start=2, banned=(2,))
 

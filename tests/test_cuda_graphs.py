@@ -12,16 +12,16 @@ from transformers import ModernBertConfig, ModernBertForSequenceClassification
 
 import fake_cuda
 from conftest import make_classifier, make_denoiser, tiny_backbone
-from tta_diffusion import graphed_look
 from tta_diffusion.allocation import parse_allocation
-from tta_diffusion.canvas import Canvas, SpecialTokens
+from tta_diffusion.common.randomness import Randomness
 from tta_diffusion.control.classifier import AttributeObjective
 from tta_diffusion.control.constraints import LengthObjective
-from tta_diffusion.cuda_graphs import GraphCache
-from tta_diffusion.guidance import Guidance, GuidanceConfig
-from tta_diffusion.process.simplex import SimplexProcess
-from tta_diffusion.randomness import Randomness
-from tta_diffusion.sampler import Sampler, SamplerConfig
+from tta_diffusion.control.guidance import Guidance, GuidanceConfig
+from tta_diffusion.diffusion.simplex import SimplexProcess
+from tta_diffusion.fast.cuda_graphs import GraphCache
+from tta_diffusion.sampling import graphed_prediction as graphed_look
+from tta_diffusion.sampling.sampler import Sampler, SamplerConfig
+from tta_diffusion.tokens.canvas import Canvas, SpecialTokens
 
 V, L = 200, 12
 SPECIAL = SpecialTokens(pad=0, end=1, start=2, banned=(2, 3))

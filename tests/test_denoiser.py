@@ -8,15 +8,15 @@ from safetensors.torch import save_file
 from transformers import AutoConfig, LlamaForCausalLM, RobertaForMaskedLM, masking_utils
 
 from conftest import LENGTH, make_denoiser, tiny_backbone
-from tta_diffusion.denoiser import aligned
-from tta_diffusion.denoiser.attention import UNMASKED
 from tta_diffusion.denoiser.backbone import FAMILIES, Backbone
 from tta_diffusion.denoiser.checkpoint import plain_config
 from tta_diffusion.denoiser.model import SimplexDenoiser
 from tta_diffusion.denoiser.self_conditioning import SELF_CONDITIONING
 from tta_diffusion.denoiser.tess import import_tess
-from tta_diffusion.rooms import Rooms
-from tta_diffusion.soft_tokens import DenseTokens, sparsify
+from tta_diffusion.fast import aligned
+from tta_diffusion.fast.attention import UNMASKED
+from tta_diffusion.fast.scratch import Rooms
+from tta_diffusion.tokens.soft_tokens import DenseTokens, sparsify
 
 V = 31
 MODEL_TYPES = ["roberta", "bert", "modernbert", "llama"]

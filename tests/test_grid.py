@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tta_diffusion.grid import GRIDS, check_grid, decided, information, make_grid
-from tta_diffusion.schedule import cosine
+from tta_diffusion.diffusion.grid import GRIDS, check_grid, decided, information, make_grid
+from tta_diffusion.diffusion.schedule import cosine
 from tta_diffusion.theory.duality import simplex_to_uniform
 from tta_diffusion.theory.information import WORD_ENTROPY, token_uncertainty
 

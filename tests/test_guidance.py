@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from conftest import make_classifier
-from tta_diffusion import guidance as guidance_module
-from tta_diffusion.canvas import Canvas, SpecialTokens
+from tta_diffusion.control import guidance as guidance_module
 from tta_diffusion.control.classifier import AttributeObjective
 from tta_diffusion.control.constraints import CallableObjective, LengthObjective
+from tta_diffusion.control.guidance import STRENGTHS, Guidance, GuidanceConfig
 from tta_diffusion.control.objective import SoftText
-from tta_diffusion.guidance import STRENGTHS, Guidance, GuidanceConfig
+from tta_diffusion.tokens.canvas import Canvas, SpecialTokens
 
 V, L = 12, 5
 SPECIAL = SpecialTokens(pad=0, end=1, start=2, banned=(2, 3))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tta_diffusion import kernels
+from tta_diffusion.fast import kernels
 
 pytest.importorskip("triton", reason="the package triton is not installed")
 

@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tta_diffusion import native, projection
-from tta_diffusion.canvas import Canvas, SpecialTokens
-from tta_diffusion.native.rows import draw_rows, parts_of, read_rows
-from tta_diffusion.projection import ProjectionConfig, project
-from tta_diffusion.top_logits import FreeRows, _read, top_logits
+from tta_diffusion.fast import native
+from tta_diffusion.fast.native.rows import draw_rows, parts_of, read_rows
+from tta_diffusion.sampling import projection
+from tta_diffusion.sampling.projection import ProjectionConfig, project
+from tta_diffusion.tokens.canvas import Canvas, SpecialTokens
+from tta_diffusion.tokens.top_logits import FreeRows, _read, top_logits
 
 compiled = pytest.mark.skipif(native.library() is None, reason="there is no C compiler")
 TEXTS = torch.tensor([0, 0, 0, 2, 2, 3, 3])  # none of text 1

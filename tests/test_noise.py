@@ -11,7 +11,8 @@ import torch
 from safetensors import safe_open
 from scipy import stats
 
-from tta_diffusion.process.noise import (
+from tta_diffusion.common.randomness import Randomness, mix
+from tta_diffusion.diffusion.noise import (
     dense,
     distinct_ids,
     noisy_simplex,
@@ -20,10 +21,9 @@ from tta_diffusion.process.noise import (
     sparse_size,
     sparse_weights,
 )
-from tta_diffusion.randomness import Randomness, mix
-from tta_diffusion.schedule import cosine
-from tta_diffusion.soft_tokens import DenseTokens, GroupedTokens, SparseTokens
+from tta_diffusion.diffusion.schedule import cosine
 from tta_diffusion.theory.duality import argmax_keep_probability
+from tta_diffusion.tokens.soft_tokens import DenseTokens, GroupedTokens, SparseTokens
 
 K = 5.0
 TIMES = [0.02, 0.1, 0.12, 0.15, 0.17, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.75, 0.9, 1.0]

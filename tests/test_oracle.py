@@ -10,14 +10,14 @@ import torch
 import oracle
 from conftest import make_classifier, make_denoiser
 from tta_diffusion.allocation import parse_allocation
-from tta_diffusion.canvas import Canvas
+from tta_diffusion.common.randomness import NOISE, PROJECTION, Randomness
 from tta_diffusion.control.classifier import AttributeObjective
-from tta_diffusion.guidance import Guidance, GuidanceConfig, Guided
+from tta_diffusion.control.guidance import Guidance, GuidanceConfig, Guided
+from tta_diffusion.diffusion.simplex import SimplexProcess
 from tta_diffusion.pipeline import special_tokens
-from tta_diffusion.process.simplex import SimplexProcess
-from tta_diffusion.projection import ProjectionConfig
-from tta_diffusion.randomness import NOISE, PROJECTION, Randomness
-from tta_diffusion.sampler import Sampler, SamplerConfig
+from tta_diffusion.sampling.projection import ProjectionConfig
+from tta_diffusion.sampling.sampler import Sampler, SamplerConfig
+from tta_diffusion.tokens.canvas import Canvas
 
 STEPS, LENGTH, LABEL = 8, 12, 1
 SEEDS = [11, 12, 13]

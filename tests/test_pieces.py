@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from conftest import make_classifier
-from tta_diffusion.canvas import Canvas, SpecialTokens
+from tta_diffusion.control.chunked import judge_in_pieces
 from tta_diffusion.control.classifier import AttributeObjective, texts_at_once
+from tta_diffusion.control.guidance import Guidance, GuidanceConfig
 from tta_diffusion.control.objective import SoftText
-from tta_diffusion.control.pieces import judge_in_pieces
-from tta_diffusion.guidance import Guidance, GuidanceConfig
-from tta_diffusion.top_logits import FreeRows, top_logits
+from tta_diffusion.tokens.canvas import Canvas, SpecialTokens
+from tta_diffusion.tokens.top_logits import FreeRows, top_logits
 
 V, L, BATCH = 30, 9, 5
 SPECIAL = SpecialTokens(pad=0, end=1, start=2, banned=(2, 3))

@@ -10,7 +10,7 @@ from transformers import TextDiffusionStreamer
 
 from conftest import LENGTH, WORDS, make_denoiser, make_tokenizer
 from tta_diffusion.control.constraints import CallableObjective
-from tta_diffusion.guidance import Guidance
+from tta_diffusion.control.guidance import Guidance
 from tta_diffusion.pipeline import TTAPipeline, sequence_seed, special_tokens
 
 FAST = {"steps": 6, "strength": 30.0}

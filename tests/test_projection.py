@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tta_diffusion.projection import ProjectionConfig, chosen_probability, negative_entropy, project
+from tta_diffusion.sampling.projection import ProjectionConfig, chosen_probability, negative_entropy, project
 
 
 def reference(logits: list[float], uniform: float, config: ProjectionConfig) -> int:

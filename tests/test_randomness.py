@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tta_diffusion.randomness import ALLOCATION, NOISE, PROJECTION, Randomness, mix, uniform_from_bits
+from tta_diffusion.common.randomness import ALLOCATION, NOISE, PROJECTION, Randomness, mix, uniform_from_bits
 
 MASK = 2**64 - 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tta_diffusion.rooms import Rooms
+from tta_diffusion.fast.scratch import Rooms
 
 CPU = torch.device("cpu")
 

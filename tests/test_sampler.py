@@ -9,18 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import make_denoiser
-from tta_diffusion import sampler as sampler_module
 from tta_diffusion.allocation import parse_allocation
-from tta_diffusion.canvas import Canvas, SpecialTokens
+from tta_diffusion.common.randomness import Randomness
 from tta_diffusion.control.constraints import CallableObjective, LengthObjective
-from tta_diffusion.guidance import Guidance, GuidanceConfig
-from tta_diffusion.process.simplex import SimplexProcess, SimplexState
-from tta_diffusion.projection import ProjectionConfig
-from tta_diffusion.randomness import Randomness
-from tta_diffusion.sampler import Sampler, SamplerConfig, readable_time
-from tta_diffusion.schedule import cosine
-from tta_diffusion.soft_tokens import DenseTokens
+from tta_diffusion.control.guidance import Guidance, GuidanceConfig
+from tta_diffusion.diffusion.schedule import cosine
+from tta_diffusion.diffusion.simplex import SimplexProcess, SimplexState
+from tta_diffusion.sampling import sampler as sampler_module
+from tta_diffusion.sampling.projection import ProjectionConfig
+from tta_diffusion.sampling.sampler import Sampler, SamplerConfig, readable_time
 from tta_diffusion.theory.duality import simplex_to_uniform
+from tta_diffusion.tokens.canvas import Canvas, SpecialTokens
+from tta_diffusion.tokens.soft_tokens import DenseTokens
 
 V, L = 31, 10
 SPECIAL = SpecialTokens(pad=0, end=1, start=2, banned=(2, 3, 4))

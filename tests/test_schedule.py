@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tta_diffusion.schedule import SCHEDULES, get_schedule, time_at
+from tta_diffusion.diffusion.schedule import SCHEDULES, get_schedule, time_at
 
 names = st.sampled_from(sorted(SCHEDULES))
 unit = st.floats(0, 1)

@@ -6,10 +6,10 @@ import pytest
 import torch
 from scipy import stats
 
-from tta_diffusion.process.noise import noisy_simplex
-from tta_diffusion.process.simplex import SimplexProcess, SimplexState
-from tta_diffusion.randomness import NOISE, Randomness
-from tta_diffusion.soft_tokens import DenseTokens, SparseTokens, sparsify
+from tta_diffusion.common.randomness import NOISE, Randomness
+from tta_diffusion.diffusion.noise import noisy_simplex
+from tta_diffusion.diffusion.simplex import SimplexProcess, SimplexState
+from tta_diffusion.tokens.soft_tokens import DenseTokens, SparseTokens, sparsify
 
 V, K = 40, 5.0
 IDS = torch.tensor([[3, 0, 39], [7, 7, 1]])

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import drafts
 from drafts import SPECIAL, V, sheet
-from tta_diffusion.stutter import without_stutter
-from tta_diffusion.top_logits import FreeRows, TopLogits, top_logits
+from tta_diffusion.sampling.stutter import without_stutter
+from tta_diffusion.tokens.top_logits import FreeRows, TopLogits, top_logits
 
 NATS = 0.5
 

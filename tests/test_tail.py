@@ -8,12 +8,12 @@ import pytest
 import torch
 from scipy import stats
 
-from tta_diffusion.process.noise import dense
-from tta_diffusion.process.tail import head_and_tail, random_distinct, tail
-from tta_diffusion.randomness import Randomness, spread
-from tta_diffusion.schedule import cosine
-from tta_diffusion.soft_tokens import moments, normals
+from tta_diffusion.common.randomness import Randomness, spread
+from tta_diffusion.diffusion.noise import dense
+from tta_diffusion.diffusion.schedule import cosine
+from tta_diffusion.diffusion.tail import head_and_tail, random_distinct, tail
 from tta_diffusion.theory.duality import argmax_keep_probability
+from tta_diffusion.tokens.soft_tokens import moments, normals
 
 K, V, H = 5.0, 2500, 24
 

@@ -11,15 +11,15 @@ import torch.nn.functional as F
 from scipy import stats
 
 from conftest import make_classifier
-from tta_diffusion import native
-from tta_diffusion.canvas import Canvas, SpecialTokens
 from tta_diffusion.control.classifier import AttributeObjective
 from tta_diffusion.control.constraints import CallableObjective, LengthObjective
-from tta_diffusion.guidance import Guidance, GuidanceConfig
-from tta_diffusion.largest import _largest_by_chunks, largest
-from tta_diffusion.nucleus import _likelier, draw_from_nucleus
-from tta_diffusion.projection import ProjectionConfig, chosen_probability, negative_entropy, project
-from tta_diffusion.top_logits import _BLOCK_ENTRIES, FreeRows, TopLogits, top_logits
+from tta_diffusion.control.guidance import Guidance, GuidanceConfig
+from tta_diffusion.fast import native
+from tta_diffusion.fast.nucleus import _likelier, draw_from_nucleus
+from tta_diffusion.fast.top_k import _largest_by_chunks, largest
+from tta_diffusion.sampling.projection import ProjectionConfig, chosen_probability, negative_entropy, project
+from tta_diffusion.tokens.canvas import Canvas, SpecialTokens
+from tta_diffusion.tokens.top_logits import _BLOCK_ENTRIES, FreeRows, TopLogits, top_logits
 
 V, B, L = 400, 2, 6
 SPECIAL = SpecialTokens(pad=0, end=1, start=2, banned=(2, 3))

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from realistic_trace import realistic
-from tta_diffusion import trace
-from tta_diffusion.trace import TraceRecorder, describe_tokens, load_traces, relative, save_traces
+from tta_diffusion.sampling import trace
+from tta_diffusion.sampling.trace import TraceRecorder, describe_tokens, load_traces, relative, save_traces
 
 
 def test_a_file_reads_back(tmp_path):

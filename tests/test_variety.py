@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 import drafts
 from drafts import SPECIAL, V, sheet
 from tta_diffusion.allocation import parse_allocation
-from tta_diffusion.canvas import Canvas
-from tta_diffusion.process.simplex import SimplexProcess
-from tta_diffusion.projection import ProjectionConfig
-from tta_diffusion.randomness import Randomness
-from tta_diffusion.sampler import Sampler, SamplerConfig
-from tta_diffusion.top_logits import FreeRows, TopLogits, top_logits
-from tta_diffusion.variety import Company
+from tta_diffusion.common.randomness import Randomness
+from tta_diffusion.diffusion.simplex import SimplexProcess
+from tta_diffusion.sampling.projection import ProjectionConfig
+from tta_diffusion.sampling.sampler import Sampler, SamplerConfig
+from tta_diffusion.sampling.variety import Company
+from tta_diffusion.tokens.canvas import Canvas
+from tta_diffusion.tokens.top_logits import FreeRows, TopLogits, top_logits
 
 LOGITS = torch.arange(V).float().repeat(4, 1)  # the last token is the likeliest
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from tta_diffusion.pipeline import TTAPipeline
-    from tta_diffusion.sampler import StepInfo
+    from tta_diffusion.sampling.sampler import StepInfo
 
 SHOWN = 4  # texts of a batch
 _FRAME = 1 / 15  # seconds: drawing must not cost more than denoising

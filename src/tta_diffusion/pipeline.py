@@ -14,16 +14,16 @@ from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from tta_diffusion.assets import shipped_model
-from tta_diffusion.canvas import Canvas, SpecialTokens
+from tta_diffusion.common.randomness import Randomness
 from tta_diffusion.control.parse import ControlLibrary, Controls, parse_controls
 from tta_diffusion.denoiser.model import SimplexDenoiser
-from tta_diffusion.generation import GenerationConfig, make_sampler
-from tta_diffusion.process.simplex import SimplexState
-from tta_diffusion.randomness import Randomness
-from tta_diffusion.sampler import Sampler, StepCallback, StepInfo
+from tta_diffusion.diffusion.simplex import SimplexState
+from tta_diffusion.sampling.sampler import Sampler, StepCallback, StepInfo
+from tta_diffusion.sampling.trace import Trace, describe_tokens
+from tta_diffusion.sampling.variety import Company
+from tta_diffusion.settings import GenerationConfig, make_sampler
 from tta_diffusion.streaming import DraftStream
-from tta_diffusion.trace import Trace, describe_tokens
-from tta_diffusion.variety import Company
+from tta_diffusion.tokens.canvas import Canvas, SpecialTokens
 
 CONTROLS = "controls"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tta_diffusion.canvas import Canvas
+from tta_diffusion.tokens.canvas import Canvas
 
 
 class DraftStream:

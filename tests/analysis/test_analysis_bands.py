@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tta_diffusion.analysis.bands import band, ratio_band, windows
+from tta_diffusion.analysis.confidence_bands import band, ratio_band, windows
 
 
 def test_means_leave_out_what_is_not_there():

@@ -11,9 +11,9 @@ import pytest
 from tta_diffusion.analysis import collect as module
 from tta_diffusion.analysis.collect import Collection, choose_texts, collect, pack_path
 from tta_diffusion.analysis.pack import load_pack, read_index
-from tta_diffusion.evaluation.bench.plan import Key
-from tta_diffusion.evaluation.bench.task import Task
-from tta_diffusion.trace import Trace
+from tta_diffusion.bench.plan import Key
+from tta_diffusion.bench.task import Task
+from tta_diffusion.sampling.trace import Trace
 
 TASK = """
 control: sentiment

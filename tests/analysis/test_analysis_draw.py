@@ -11,14 +11,15 @@ import pytest
 from small_trace import make_trace
 from typer.testing import CliRunner
 
-from tta_diffusion.analysis import likeness, scores
+from tta_diffusion.analysis import scores
+from tta_diffusion.analysis import similarity as likeness
 from tta_diffusion.analysis.figures import base
 from tta_diffusion.analysis.group import load_groups, measure_likeness, measure_perplexity
 from tta_diffusion.analysis.pack import append_pack
 from tta_diffusion.analysis.run import analyze
 from tta_diffusion.analysis.summary import Findings, write_summary
 from tta_diffusion.cli.analyze import app
-from tta_diffusion.trace import Trace
+from tta_diffusion.sampling.trace import Trace
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("sacrebleu")

@@ -12,7 +12,7 @@ from small_trace import make_trace
 
 from tta_diffusion.analysis.figures.comparison import comparison, save_comparison
 from tta_diffusion.analysis.figures.trajectory import save_trajectory
-from tta_diffusion.trace import Trace
+from tta_diffusion.sampling.trace import Trace
 
 pytest.importorskip("matplotlib")
 

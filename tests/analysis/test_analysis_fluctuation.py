@@ -10,7 +10,7 @@ from small_trace import make_trace
 
 from tta_diffusion.analysis import fluctuation as f
 from tta_diffusion.analysis.text import choose_steps, inside_text, pieces, step_at, step_text, steps_left
-from tta_diffusion.trace import Trace
+from tta_diffusion.sampling.trace import Trace
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from small_trace import make_trace
 
 from tta_diffusion.analysis import forgetting as f
-from tta_diffusion.trace import Trace
+from tta_diffusion.sampling.trace import Trace
 
 
 @pytest.fixture

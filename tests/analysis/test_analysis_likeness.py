@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from small_trace import make_trace
 
-from tta_diffusion.analysis.likeness import MEASURES, SemanticLikeness, likeness_curves
+from tta_diffusion.analysis.similarity import MEASURES, SemanticLikeness, likeness_curves
 from tta_diffusion.evaluation.reference import BertScore
 
 

@@ -13,7 +13,7 @@ from small_trace import make_trace
 
 from realistic_trace import realistic
 from tta_diffusion.analysis.pack import INDEX, append_pack, load_any, load_pack, read_index
-from tta_diffusion.trace import Trace, save_traces
+from tta_diffusion.sampling.trace import Trace, save_traces
 
 
 def long_trace(steps: int, length: int, seed: int = 0) -> Trace:

@@ -17,7 +17,7 @@ from tta_diffusion.analysis.page import page
 from tta_diffusion.analysis.steps import plain, rich_table, step_table
 from tta_diffusion.cli.errors import guard
 from tta_diffusion.cli.trace import app
-from tta_diffusion.trace import save_traces
+from tta_diffusion.sampling.trace import save_traces
 
 
 @pytest.fixture

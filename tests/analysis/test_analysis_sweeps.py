@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tta_diffusion.analysis.sweeps import collect_sweep, find_sweeps, save_sweep, scored_sweep, stages_sweep
-from tta_diffusion.evaluation.bench.run import Request
-from tta_diffusion.evaluation.bench.sweep import Sweep
-from tta_diffusion.evaluation.bench.task import Task
+from tta_diffusion.bench.run import Request
+from tta_diffusion.bench.sweep import Sweep
+from tta_diffusion.bench.task import Task
 
 pytest.importorskip("matplotlib")
 TASK = Task("mood", ("negative", "positive"), 2, "sentiment", ("the pizza", "the lake"), settings={"strength": 20})

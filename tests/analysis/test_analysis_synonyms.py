@@ -9,7 +9,7 @@ import pytest
 from small_trace import make_trace
 
 from tta_diffusion.analysis.synonyms import WordNet, synonym_bins, whole_words
-from tta_diffusion.trace import Trace
+from tta_diffusion.sampling.trace import Trace
 
 LICENCE = "  1 This software and database is being provided to you\n"
 INDEX = {

@@ -12,7 +12,7 @@ import pytest
 from tta_diffusion.cli import main as cli
 from tta_diffusion.cli.output import escape
 from tta_diffusion.cli.run import Batch, batches
-from tta_diffusion.trace import load_traces
+from tta_diffusion.sampling.trace import load_traces
 
 Run = Callable[..., tuple[int, str, str]]
 

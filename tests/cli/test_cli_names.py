@@ -11,13 +11,13 @@ from tta_diffusion.allocation import POLICIES
 from tta_diffusion.allocation.allocator import WRAPPERS
 from tta_diffusion.cli import generate, names
 from tta_diffusion.cli.request import EXTRA
+from tta_diffusion.control.guidance import IMPORTANCE, STRENGTHS
 from tta_diffusion.control.parse import HARD_CONTROLS
-from tta_diffusion.grid import GRIDS
-from tta_diffusion.guidance import IMPORTANCE, STRENGTHS
+from tta_diffusion.diffusion.grid import GRIDS
+from tta_diffusion.diffusion.noise import ENGINES
+from tta_diffusion.diffusion.schedule import SCHEDULES
+from tta_diffusion.diffusion.simplex import STEPS
 from tta_diffusion.pipeline import GenerationConfig
-from tta_diffusion.process.noise import ENGINES
-from tta_diffusion.process.simplex import STEPS
-from tta_diffusion.schedule import SCHEDULES
 
 
 def test_names_match_the_registries() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tta_diffusion.cli import main as cli
 from tta_diffusion.pipeline import TTAPipeline
-from tta_diffusion.trace import load_traces
+from tta_diffusion.sampling.trace import load_traces
 
 Run = Callable[..., tuple[int, str, str]]
 TEXT = "the pizza was terrible and we hate it"

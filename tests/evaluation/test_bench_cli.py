@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from test_bench_helpers import FACTORY, TASK_YAML, bench
 
 from conftest import make_classifier
-from tta_diffusion.evaluation.bench.record import fingerprint, read_record
+from tta_diffusion.bench.record import fingerprint, read_record
 
 SMALL = """
 control: sentiment

@@ -11,13 +11,13 @@ from typing import Any
 
 import typer
 
+from tta_diffusion.bench.cache import Values
+from tta_diffusion.bench.methods.base import Method, MethodOptions
+from tta_diffusion.bench.run import Request
+from tta_diffusion.bench.store import Sample
+from tta_diffusion.bench.task import Task
 from tta_diffusion.cli.bench import app
 from tta_diffusion.cli.errors import guard
-from tta_diffusion.evaluation.bench.cache import Values
-from tta_diffusion.evaluation.bench.methods.base import Method, MethodOptions
-from tta_diffusion.evaluation.bench.run import Request
-from tta_diffusion.evaluation.bench.store import Sample
-from tta_diffusion.evaluation.bench.task import Task
 
 TASK = Task(
     "toy",

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from test_bench_helpers import FACTORY, TASK, TASK_YAML, request
 
-from tta_diffusion.evaluation.bench.methods.tta import PipelineMethod
-from tta_diffusion.evaluation.bench.plan import World, make_plan
-from tta_diffusion.evaluation.bench.record import Identity, Record, read_record
-from tta_diffusion.evaluation.bench.run import run, wait_for_others
-from tta_diffusion.evaluation.bench.store import SAMPLES, SampleStore
+from tta_diffusion.bench.methods.tta import PipelineMethod
+from tta_diffusion.bench.plan import World, make_plan
+from tta_diffusion.bench.record import Identity, Record, read_record
+from tta_diffusion.bench.run import run, wait_for_others
+from tta_diffusion.bench.store import SAMPLES, SampleStore
 from tta_diffusion.pipeline import TTAPipeline
 
 HERE = Path(__file__).parent

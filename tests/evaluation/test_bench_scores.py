@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from test_bench_helpers import EMPTY_SEED, TASK, Letters, request, scorers
 
-from tta_diffusion.evaluation.bench.compare import compare, comparison_table
-from tta_diffusion.evaluation.bench.progress import progress
-from tta_diffusion.evaluation.bench.results import read_results, read_values, score
-from tta_diffusion.evaluation.bench.run import run
-from tta_diffusion.evaluation.bench.store import SAMPLES, Sample, SampleStore
-from tta_diffusion.evaluation.bench.table import TABLE, write_table
+from tta_diffusion.bench.compare import compare, comparison_table
+from tta_diffusion.bench.progress import progress
+from tta_diffusion.bench.results import read_results, read_values, score
+from tta_diffusion.bench.run import run
+from tta_diffusion.bench.store import SAMPLES, Sample, SampleStore
+from tta_diffusion.bench.table import TABLE, write_table
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +175,7 @@ def test_values_are_by_key(scored: Path) -> None:
 def test_a_process_that_is_not_to_be_seen_writes_no_progress(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tta_diffusion.evaluation.bench.progress.SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("tta_diffusion.bench.progress.SECONDS_BETWEEN_LINES", 0.0)
     for show in (True, False):
         with progress("texts", 10, show) as bar:
             bar.advance(5)

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from test_bench_helpers import TASK
 
-from tta_diffusion.configuration import build, load_yaml
-from tta_diffusion.evaluation.bench.methods.base import MethodOptions, find_method
-from tta_diffusion.evaluation.bench.metrics import METRICS
-from tta_diffusion.evaluation.bench.paper import PAPER, paper_table
-from tta_diffusion.evaluation.bench.plan import Key, Plan, World, make_plan, runs
-from tta_diffusion.evaluation.bench.run import Request
-from tta_diffusion.evaluation.bench.sweep import SHIPPED as SWEEPS
-from tta_diffusion.evaluation.bench.sweep import load_sweep, parse_axes, points, request_for
-from tta_diffusion.evaluation.bench.task import SHIPPED, Task, load_task, read_prompts, task_names
-from tta_diffusion.generation import GenerationConfig
+from tta_diffusion.bench.methods.base import MethodOptions, find_method
+from tta_diffusion.bench.metrics import METRICS
+from tta_diffusion.bench.paper import PAPER, paper_table
+from tta_diffusion.bench.plan import Key, Plan, World, make_plan, runs
+from tta_diffusion.bench.run import Request
+from tta_diffusion.bench.sweep import SHIPPED as SWEEPS
+from tta_diffusion.bench.sweep import load_sweep, parse_axes, points, request_for
+from tta_diffusion.bench.task import SHIPPED, Task, load_task, read_prompts, task_names
+from tta_diffusion.common.configuration import build, load_yaml
+from tta_diffusion.settings import GenerationConfig
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from tta_diffusion import assets
 from tta_diffusion.cli import main as cli
 from tta_diffusion.cli import model as model_module
 from tta_diffusion.denoiser import quantised
+from tta_diffusion.packaging.pack import pack
 from tta_diffusion.pipeline import TTAPipeline
-from tta_diffusion.shipping.pack import pack
 
 SETTINGS = {"control": "sentiment=positive", "seed": 3, "steps": 4, "num_samples": 2}
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 import fake_cuda
-from tta_diffusion.randomness import Randomness
-from tta_diffusion.speed import contenders, networks, paper, published, run
-from tta_diffusion.speed.arguments import main, request_of
-from tta_diffusion.speed.case import BACKBONES, CONTENDERS, FLOOR, FLOOR_GRAPH, OURS, PUBLISHED, Case, Request
-from tta_diffusion.speed.report import markdown, over_floor
-from tta_diffusion.speed.worker import Apart, together
+from tta_diffusion.bench.speed import contenders, networks, paper, published, run
+from tta_diffusion.bench.speed.arguments import main, request_of
+from tta_diffusion.bench.speed.case import BACKBONES, CONTENDERS, FLOOR, FLOOR_GRAPH, OURS, PUBLISHED, Case, Request
+from tta_diffusion.bench.speed.report import markdown, over_floor
+from tta_diffusion.bench.speed.worker import Apart, together
+from tta_diffusion.common.randomness import Randomness
 
 
 def small(**changes: object) -> Case:
@@ -49,7 +49,7 @@ def test_it_runs_where_only_torch_and_transformers_are_installed(tmp_path):
     code = (
         "import sys\n"
         "for name in ('typer', 'rich', 'matplotlib', 'scipy'): sys.modules[name] = None\n"
-        "from tta_diffusion.speed.arguments import main\n"
+        "from tta_diffusion.bench.speed.arguments import main\n"
         f"main(['--quick', '--no-isolate', '--contenders', 'ours,floor', '--out', {str(tmp_path)!r}])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

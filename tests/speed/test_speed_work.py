@@ -11,11 +11,12 @@ from counting import Counting
 from torch.utils.flop_counter import FlopCounterMode
 
 import fake_cuda
-from tta_diffusion import native, top_logits
-from tta_diffusion.projection import ProjectionConfig, project
-from tta_diffusion.randomness import Randomness
-from tta_diffusion.speed import contenders, networks, published
-from tta_diffusion.speed.case import Case
+from tta_diffusion.bench.speed import contenders, networks, published
+from tta_diffusion.bench.speed.case import Case
+from tta_diffusion.common.randomness import Randomness
+from tta_diffusion.fast import native
+from tta_diffusion.sampling.projection import ProjectionConfig, project
+from tta_diffusion.tokens import top_logits
 
 V, BATCH, LENGTH = 24_000, 4, 32
 STEPS = 5

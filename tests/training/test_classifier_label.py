@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from conftest import make_tokenizer
 from tta_diffusion.cli.train_classifier import app
-from tta_diffusion.configuration import build, load_yaml
+from tta_diffusion.common.configuration import build, load_yaml
 from tta_diffusion.data.writer import StoreWriter, token_dtype
 from tta_diffusion.training.classifier.config import ClassifierConfig
 from tta_diffusion.training.classifier.label import LEFT_OUT, Request, decide, label, main

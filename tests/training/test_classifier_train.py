@@ -16,14 +16,14 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerFast
 
-from tta_diffusion.canvas import Canvas
-from tta_diffusion.configuration import build
+from tta_diffusion.common.configuration import build
 from tta_diffusion.control.classifier import load_classifier
+from tta_diffusion.control.guidance import Guidance, GuidanceConfig
 from tta_diffusion.control.objective import SoftText
 from tta_diffusion.denoiser.config import DenoiserConfig
 from tta_diffusion.denoiser.model import SimplexDenoiser
-from tta_diffusion.guidance import Guidance, GuidanceConfig
 from tta_diffusion.pipeline import special_tokens
+from tta_diffusion.tokens.canvas import Canvas
 from tta_diffusion.training.classifier.config import ClassifierConfig, ModelSettings
 from tta_diffusion.training.classifier.model import build_classifier
 from tta_diffusion.training.classifier.prepare import prepare

@@ -9,9 +9,9 @@ from train_helpers import LENGTH, make_tokenizer, sentences, write_corpus
 
 from conftest import make_denoiser
 from tta_diffusion.cli import main as cli
+from tta_diffusion.packaging.compare import compare
+from tta_diffusion.packaging.pack import pack
 from tta_diffusion.pipeline import TTAPipeline
-from tta_diffusion.shipping.compare import compare
-from tta_diffusion.shipping.pack import pack
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tta_diffusion.grid import make_grid
-from tta_diffusion.schedule import get_schedule
+from tta_diffusion.diffusion.grid import make_grid
+from tta_diffusion.diffusion.schedule import get_schedule
 from tta_diffusion.training.config import TimeSettings
 from tta_diffusion.training.times import BUCKETS, TimeSampler, learning_rate, training_grids
 

@@ -19,7 +19,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from tta_diffusion.configuration import build
+from tta_diffusion.common.configuration import build
 from tta_diffusion.data.writer import StoreWriter, token_dtype
 from tta_diffusion.training.config import TrainConfig
 from tta_diffusion.training.distributed import World

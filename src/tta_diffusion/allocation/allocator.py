@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from tta_diffusion.allocation.policies import POLICIES, check_unit
-from tta_diffusion.registry import closest
-from tta_diffusion.schedule import AlphaBar
+from tta_diffusion.common.registry import closest
+from tta_diffusion.diffusion.schedule import AlphaBar
 
 WRAPPERS = ("warmup", "monotone")
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tta_diffusion.registry import Registry
-from tta_diffusion.schedule import cosine, time_at
+from tta_diffusion.common.registry import Registry
+from tta_diffusion.diffusion.schedule import cosine, time_at
 from tta_diffusion.theory.budget import affine_allocation
 
 Policy = Callable[..., Tensor]

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from tta_diffusion.allocation import parse_allocation
 from tta_diffusion.analysis.pack import append_pack, read_index
+from tta_diffusion.bench.plan import Key, Plan
+from tta_diffusion.bench.progress import clock
+from tta_diffusion.bench.record import WORLDLY, fingerprint, guide_fingerprint
+from tta_diffusion.bench.task import Task, load_task, read_prompts
 from tta_diffusion.cli.model import find_model, load_model
-from tta_diffusion.evaluation.bench.plan import Key, Plan
-from tta_diffusion.evaluation.bench.progress import clock
-from tta_diffusion.evaluation.bench.record import WORLDLY, fingerprint, guide_fingerprint
-from tta_diffusion.evaluation.bench.task import Task, load_task, read_prompts
 
 if TYPE_CHECKING:
     from tta_diffusion.pipeline import TTAPipeline
-    from tta_diffusion.sampler import StepInfo
+    from tta_diffusion.sampling.sampler import StepInfo
 
 TRACES = "traces"
 POLICIES = ("constant", "adaptive:0.6")

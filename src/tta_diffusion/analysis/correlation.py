@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tta_diffusion.analysis.bands import CONFIDENCE, Array, draws
+from tta_diffusion.analysis.confidence_bands import CONFIDENCE, Array, draws
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def _measure(groups: list[Group], scorer_path: str, options: argparse.Namespace)
     """Fills in likeness and perplexity; returns what could not be done, in sentences."""
     from transformers.utils import logging
 
-    from tta_diffusion.analysis.likeness import SemanticLikeness
+    from tta_diffusion.analysis.similarity import SemanticLikeness
     from tta_diffusion.cli.model import find_device
 
     logging.disable_progress_bar()
@@ -102,7 +102,7 @@ def _synonyms(groups: list[Group], out: Path, skipped: list[str]) -> dict[str, l
 
 
 def _sweeps(options: argparse.Namespace, out: Path, skipped: list[str]) -> None:
-    from tta_diffusion.evaluation.bench.scorers import ScorerChoice, make_scorers
+    from tta_diffusion.bench.scorers import ScorerChoice, make_scorers
 
     choice = ScorerChoice(options.scorer, tuple(options.classifier), device=options.device)
     scorers: Callable = partial(make_scorers, choice)

@@ -18,9 +18,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tta_diffusion.analysis.bands import Array
+from tta_diffusion.analysis.confidence_bands import Array
 from tta_diffusion.analysis.text import inside_text
-from tta_diffusion.trace import Trace
+from tta_diffusion.sampling.trace import Trace
 
 
 def generated(trace: Trace) -> NDArray[np.bool_]:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tta_diffusion.analysis.bands import Array, ratio_band
+from tta_diffusion.analysis.confidence_bands import Array, ratio_band
 from tta_diffusion.analysis.fluctuation import changes, counted, generated
-from tta_diffusion.trace import Trace
+from tta_diffusion.sampling.trace import Trace
 
 K = 5
 

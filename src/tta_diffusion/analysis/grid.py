@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tta_diffusion.analysis.forgetting import K, key_tokens
 from tta_diffusion.analysis.text import pieces
 from tta_diffusion.display import printable
-from tta_diffusion.trace import Trace
+from tta_diffusion.sampling.trace import Trace
 
 
 @dataclass(frozen=True)

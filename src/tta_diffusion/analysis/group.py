@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from tta_diffusion.analysis.bands import Array
+from tta_diffusion.analysis.confidence_bands import Array
 from tta_diffusion.analysis.fluctuation import align, fluctuation, running_mean
-from tta_diffusion.analysis.likeness import MEASURES, Likeness, likeness_curves
 from tta_diffusion.analysis.pack import load_pack, read_index
 from tta_diffusion.analysis.scores import Perplexities
+from tta_diffusion.analysis.similarity import MEASURES, Likeness, likeness_curves
 from tta_diffusion.analysis.text import step_text
-from tta_diffusion.evaluation.bench.progress import progress
-from tta_diffusion.trace import Trace
+from tta_diffusion.bench.progress import progress
+from tta_diffusion.sampling.trace import Trace
 
 POSITIONS = {"all positions": False, "inside the text": True}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tta_diffusion.analysis.collect import POLICIES, Collection
-from tta_diffusion.configuration import override
+from tta_diffusion.common.configuration import override
 
 EPILOG = """\
 examples:

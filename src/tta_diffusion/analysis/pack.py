@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from tta_diffusion.trace import Trace, load_traces
+from tta_diffusion.sampling.trace import Trace, load_traces
 
 FORMAT, VERSION = "tta-traces", 1
 INDEX = "index.json"

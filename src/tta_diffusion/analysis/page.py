@@ -7,9 +7,9 @@ from html import escape
 from tta_diffusion.analysis.grid import Grid, trajectory
 from tta_diffusion.analysis.steps import Row, step_table
 from tta_diffusion.analysis.text import steps_left
+from tta_diffusion.bench.style import STYLE
 from tta_diffusion.display import heat, printable
-from tta_diffusion.evaluation.bench.style import STYLE
-from tta_diffusion.trace import Trace
+from tta_diffusion.sampling.trace import Trace
 
 COLUMNS = 150  # of the map: more would be narrower than a mark
 LEVELS = 20  # colours; cells of one token and one colour are drawn as one

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tta_diffusion.analysis import correlation as c
-from tta_diffusion.analysis.bands import Array
+from tta_diffusion.analysis.confidence_bands import Array
 from tta_diffusion.analysis.correlation import Correlation
 from tta_diffusion.analysis.forgetting import mean_confidence
 from tta_diffusion.analysis.group import Group

@@ -9,7 +9,7 @@ from pathlib import Path
 from tta_diffusion.analysis.collect import collect
 from tta_diffusion.analysis.options import collection, make_parser, more_settings, stages
 from tta_diffusion.analysis.sweeps import SWEEPS, collect_sweep, stages_sweep, sweep_request
-from tta_diffusion.evaluation.bench.sweep import Sweep, load_sweep
+from tta_diffusion.bench.sweep import Sweep, load_sweep
 
 
 def analyze(arguments: list[str], prog: str = "python -m tta_diffusion.analysis") -> None:

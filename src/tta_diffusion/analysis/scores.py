@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tta_diffusion.analysis.bands import Array
-from tta_diffusion.evaluation.bench.progress import progress
-from tta_diffusion.evaluation.bench.scorers import DEFAULT, NONE, model_config
-from tta_diffusion.evaluation.bench.store import append_lines, drop_half_line, read_lines
+from tta_diffusion.analysis.confidence_bands import Array
+from tta_diffusion.bench.progress import progress
+from tta_diffusion.bench.scorers import DEFAULT, NONE, model_config
+from tta_diffusion.bench.store import append_lines, drop_half_line, read_lines
 
 MAX_TOKENS = 64
 AT_A_TIME = 64  # texts between two writes

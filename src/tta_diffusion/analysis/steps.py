@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tta_diffusion.analysis.forgetting import K, key_tokens
 from tta_diffusion.analysis.text import pieces, steps_left
 from tta_diffusion.display import printable
-from tta_diffusion.trace import Trace
+from tta_diffusion.sampling.trace import Trace
 
 if TYPE_CHECKING:
     from rich.table import Table

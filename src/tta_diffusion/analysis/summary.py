@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from tta_diffusion.analysis import relations as rel
-from tta_diffusion.analysis.bands import Array, band, ratio_band
+from tta_diffusion.analysis.confidence_bands import Array, band, ratio_band
 from tta_diffusion.analysis.figures.base import table
 from tta_diffusion.analysis.figures.comparison import CURVES
 from tta_diffusion.analysis.figures.perplexity import HEAD, relation_rows
@@ -18,7 +18,7 @@ from tta_diffusion.analysis.fluctuation import changes, counted
 from tta_diffusion.analysis.forgetting import drops
 from tta_diffusion.analysis.group import POSITIONS, Group
 from tta_diffusion.analysis.synonyms import SynonymBin
-from tta_diffusion.evaluation.bench.store import replace_text
+from tta_diffusion.bench.store import replace_text
 from tta_diffusion.evaluation.bootstrap import paired_difference
 
 SUMMARY = "summary.md"

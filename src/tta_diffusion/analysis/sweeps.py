@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from tta_diffusion.analysis.figures.base import save, table
-from tta_diffusion.evaluation.bench.cache import Scorer
-from tta_diffusion.evaluation.bench.metrics import METRICS
-from tta_diffusion.evaluation.bench.plot import sweep_figure
-from tta_diffusion.evaluation.bench.record import read_record
-from tta_diffusion.evaluation.bench.results import RESULTS, read_results, score, summary_of
-from tta_diffusion.evaluation.bench.run import Request, run
-from tta_diffusion.evaluation.bench.store import replace_text
-from tta_diffusion.evaluation.bench.sweep import SWEEP, Sweep, load_sweep, points, read_sweep, request_for
-from tta_diffusion.evaluation.bench.task import Task, load_task
+from tta_diffusion.bench.cache import Scorer
+from tta_diffusion.bench.metrics import METRICS
+from tta_diffusion.bench.plot import sweep_figure
+from tta_diffusion.bench.record import read_record
+from tta_diffusion.bench.results import RESULTS, read_results, score, summary_of
+from tta_diffusion.bench.run import Request, run
+from tta_diffusion.bench.store import replace_text
+from tta_diffusion.bench.sweep import SWEEP, Sweep, load_sweep, points, read_sweep, request_for
+from tta_diffusion.bench.task import Task, load_task
 
 SWEEPS = "sweeps"
 STAGES = "stages-2"  # the paper's figure: it has TTA (5000), which only the table of two iterations has

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tta_diffusion.analysis.fluctuation import changes, counted, generated
 from tta_diffusion.analysis.text import pieces
-from tta_diffusion.trace import Trace
+from tta_diffusion.sampling.trace import Trace
 
 USUAL = ("/usr/share/wordnet", "/usr/share/wordnet/dict", "/usr/local/WordNet-3.0/dict", "/usr/local/share/wordnet")
 # WordNet's own rules of detachment (morphy): an ending, and what stands in its place in the base form.

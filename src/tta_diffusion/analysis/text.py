@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tta_diffusion.trace import Trace
+from tta_diffusion.sampling.trace import Trace
 
 # A trace does not say which ids are special, but their texts are conventional.
 START = frozenset({"<s>", "[CLS]", "<|endoftext|>"})

@@ -11,8 +11,8 @@ from typer.core import TyperGroup
 from tta_diffusion.cli.speed import speed
 
 if TYPE_CHECKING:
-    from tta_diffusion.evaluation.bench.run import Request
-    from tta_diffusion.evaluation.bench.scorers import ScorerChoice
+    from tta_diffusion.bench.run import Request
+    from tta_diffusion.bench.scorers import ScorerChoice
 
 RUN = "run"
 EPILOG = """\b
@@ -109,10 +109,10 @@ def run_task(
     score: Annotated[bool, typer.Option("--score/--no-score", help="Score the texts when they are written.")] = True,
 ) -> None:
     """Write the texts of a task and score them. The word `run` may be left out."""
-    from tta_diffusion.evaluation.bench.run import Request
-    from tta_diffusion.evaluation.bench.scorers import ScorerChoice
-    from tta_diffusion.evaluation.bench.sweep import Sweep, parse_axes
-    from tta_diffusion.evaluation.bench.task import load_task
+    from tta_diffusion.bench.run import Request
+    from tta_diffusion.bench.scorers import ScorerChoice
+    from tta_diffusion.bench.sweep import Sweep, parse_axes
+    from tta_diffusion.bench.task import load_task
 
     flags = {"steps": steps, "allocation": allocation, "strength": strength, "iterations": iterations}
     chosen = _settings(flags | {"batch_size": batch_size}, settings)
@@ -146,10 +146,10 @@ def run_named_sweep(
     toxicity: Toxicity = "",
 ) -> None:
     """Run a task for every point of a grid of settings: one table, one plot."""
-    from tta_diffusion.evaluation.bench.run import Request
-    from tta_diffusion.evaluation.bench.scorers import ScorerChoice
-    from tta_diffusion.evaluation.bench.sweep import load_sweep
-    from tta_diffusion.evaluation.bench.task import load_task
+    from tta_diffusion.bench.run import Request
+    from tta_diffusion.bench.scorers import ScorerChoice
+    from tta_diffusion.bench.sweep import load_sweep
+    from tta_diffusion.bench.task import load_task
 
     grid = load_sweep(sweep)
     one, models = _models(model)
@@ -169,10 +169,10 @@ def score_runs(
     device: Device = "auto",
 ) -> None:
     """Score texts that are written already; what was scored before is not scored again, nor its flags forgotten."""
-    from tta_diffusion.evaluation.bench.record import read_record
-    from tta_diffusion.evaluation.bench.results import score
-    from tta_diffusion.evaluation.bench.scorers import ScorerChoice, make_scorers
-    from tta_diffusion.evaluation.bench.table import write_table
+    from tta_diffusion.bench.record import read_record
+    from tta_diffusion.bench.results import score
+    from tta_diffusion.bench.scorers import ScorerChoice, make_scorers
+    from tta_diffusion.bench.table import write_table
 
     for out in runs:
         task = read_record(out).identity.task
@@ -190,8 +190,8 @@ def compare_runs(
     import json
     from dataclasses import asdict
 
-    from tta_diffusion.evaluation.bench.compare import compare, comparison_table
-    from tta_diffusion.evaluation.bench.record import read_record
+    from tta_diffusion.bench.compare import compare, comparison_table
+    from tta_diffusion.bench.record import read_record
 
     found = compare(a, b)
     if as_json:
@@ -207,7 +207,7 @@ def report_runs(
     html: Annotated[Path, typer.Option(help="The file to write.")],
 ) -> None:
     """Write one HTML file with tables, plots, texts and settings; it needs no network."""
-    from tta_diffusion.evaluation.bench.report import write_report
+    from tta_diffusion.bench.report import write_report
 
     write_report(runs, html)
     typer.echo(html)
@@ -217,11 +217,11 @@ app.command("speed")(speed)
 
 
 def _run_one(request: Request, choice: ScorerChoice, score: bool) -> None:
-    from tta_diffusion.evaluation.bench.plan import World
-    from tta_diffusion.evaluation.bench.results import score as score_run
-    from tta_diffusion.evaluation.bench.run import run
-    from tta_diffusion.evaluation.bench.scorers import make_scorers
-    from tta_diffusion.evaluation.bench.table import write_table
+    from tta_diffusion.bench.plan import World
+    from tta_diffusion.bench.results import score as score_run
+    from tta_diffusion.bench.run import run
+    from tta_diffusion.bench.scorers import make_scorers
+    from tta_diffusion.bench.table import write_table
 
     world = World.from_environment()
     if score and world.rank == 0:
@@ -236,9 +236,9 @@ def _run_one(request: Request, choice: ScorerChoice, score: bool) -> None:
 
 
 def _run_sweep(grid: Any, request: Request, models: dict[str, str], choice: ScorerChoice) -> None:
-    from tta_diffusion.evaluation.bench.run import DEFAULT_OUT
-    from tta_diffusion.evaluation.bench.scorers import make_scorers
-    from tta_diffusion.evaluation.bench.sweep import run_sweep
+    from tta_diffusion.bench.run import DEFAULT_OUT
+    from tta_diffusion.bench.scorers import make_scorers
+    from tta_diffusion.bench.sweep import run_sweep
 
     out = request.out or DEFAULT_OUT / grid.name.replace(" ", "-")
     table = run_sweep(grid, request, models, make_scorers(choice, request.task), out)
@@ -248,7 +248,7 @@ def _run_sweep(grid: Any, request: Request, models: dict[str, str], choice: Scor
 
 
 def _settings(flags: dict[str, Any], assignments: list[str] | None) -> dict[str, Any]:
-    from tta_diffusion.configuration import override
+    from tta_diffusion.common.configuration import override
 
     return override({name: value for name, value in flags.items() if value is not None}, assignments or ())
 

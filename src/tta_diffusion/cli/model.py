@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from tta_diffusion import assets
-from tta_diffusion.registry import closest
+from tta_diffusion.common.registry import closest
 
 if TYPE_CHECKING:
     from tta_diffusion.pipeline import TTAPipeline

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from tta_diffusion.cli.names import SETTINGS, Setting
-from tta_diffusion.registry import closest
+from tta_diffusion.common.registry import closest
 
 # Keys of a config file that are no field of `GenerationConfig`.
 EXTRA = ("prompts", "control", "num_samples", "seed", "model")

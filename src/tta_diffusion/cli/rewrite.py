@@ -85,7 +85,7 @@ def rewrite(
     from tta_diffusion.cli.output import check_writable
     from tta_diffusion.cli.request import Request
     from tta_diffusion.cli.run import loading
-    from tta_diffusion.configuration import override
+    from tta_diffusion.common.configuration import override
 
     if not 0 < time <= 1:
         raise ValueError(f"--time must be above 0 and at most 1, got {time:g}")

@@ -18,9 +18,9 @@ from tta_diffusion.cli.request import Request
 from tta_diffusion.display import LiveView, NoView, ProgressView, View
 
 if TYPE_CHECKING:
-    from tta_diffusion.generation import GenerationConfig
     from tta_diffusion.pipeline import TTAOutput, TTAPipeline
-    from tta_diffusion.trace import Trace
+    from tta_diffusion.sampling.trace import Trace
+    from tta_diffusion.settings import GenerationConfig
 
 QUIET_SECONDS = 2.0
 
@@ -118,6 +118,6 @@ def check(pipeline: TTAPipeline, prompts: list[str], request: Request) -> None:
 
 
 def save(traces: list[Trace], path: Path) -> None:
-    from tta_diffusion.trace import save_traces
+    from tta_diffusion.sampling.trace import save_traces
 
     save_traces(traces, path)

@@ -24,7 +24,7 @@ def pack_model(
 
     tta model pack runs/base/model small --controls runs/controls
     """
-    from tta_diffusion.shipping.pack import pack
+    from tta_diffusion.packaging.pack import pack
 
     packed = pack(source, target, controls, overwrite)
     width = max(map(len, packed.files))
@@ -44,7 +44,7 @@ def compare_models(
 ) -> None:
     """Print the validation cross-entropy of both, time by time, and how much larger the second is."""
     from tta_diffusion.cli.model import find_device
-    from tta_diffusion.shipping.compare import compare
+    from tta_diffusion.packaging.compare import compare
 
     found = compare(before, after, data, batches, size, find_device(device))
     typer.echo(f"{'nats a token':<14}{'before':>9}{'after':>9}{'change':>9}")

@@ -34,8 +34,8 @@ def speed(
 
     Random weights; ratios of one run. Writes speed.json, speed.md and speed.png.
     """
-    from tta_diffusion.speed.arguments import request_of
-    from tta_diffusion.speed.run import run
+    from tta_diffusion.bench.speed.arguments import request_of
+    from tta_diffusion.bench.speed.run import run
 
     request = request_of(
         batch,

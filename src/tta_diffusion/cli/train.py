@@ -62,7 +62,7 @@ def train(
 
     A run that was stopped or killed goes on from its last checkpoint when the same command is given again.
     """
-    from tta_diffusion.configuration import build, load_yaml, override
+    from tta_diffusion.common.configuration import build, load_yaml, override
     from tta_diffusion.training.config import TrainConfig
 
     raw = override(load_yaml(config), overrides or ())

@@ -29,7 +29,7 @@ def prepare_labelled(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace finished arrays in --out.")] = False,
 ) -> None:
     """Clean, tokenise and split labelled texts into arrays to train on."""
-    from tta_diffusion.registry import closest
+    from tta_diffusion.common.registry import closest
     from tta_diffusion.training.classifier.prepare import prepare
     from tta_diffusion.training.classifier.tasks import load_tasks
 

@@ -19,13 +19,13 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from tta_diffusion.canvas import Canvas
+from tta_diffusion.common.registry import closest
+from tta_diffusion.control.chunked import judge_in_pieces
 from tta_diffusion.control.objective import Judgement, SoftText
-from tta_diffusion.control.pieces import judge_in_pieces
-from tta_diffusion.cuda_graphs import places_of
 from tta_diffusion.denoiser import quantised
 from tta_diffusion.denoiser.checkpoint import WEIGHTS, Unfilled, load_weights
-from tta_diffusion.registry import closest
+from tta_diffusion.fast.cuda_graphs import places_of
+from tta_diffusion.tokens.canvas import Canvas
 
 _WHOLE_MASK = ("bert", "roberta", "xlm-roberta", "camembert")
 # Tokens judged at once on a CPU; on a GPU half of the batch, of no fewer tokens than keep it busy, which in float32

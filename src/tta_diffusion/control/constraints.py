@@ -9,8 +9,8 @@ from typing import ClassVar
 
 import torch
 
-from tta_diffusion.canvas import Canvas
 from tta_diffusion.control.objective import Judgement, SoftText
+from tta_diffusion.tokens.canvas import Canvas
 
 Tokenise = Callable[[str], list[int]]
 

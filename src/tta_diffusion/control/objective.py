@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tta_diffusion.canvas import Canvas
-from tta_diffusion.soft_tokens import bag
-from tta_diffusion.top_logits import TopLogits
+from tta_diffusion.tokens.canvas import Canvas
+from tta_diffusion.tokens.soft_tokens import bag
+from tta_diffusion.tokens.top_logits import TopLogits
 
 
 class SoftText:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
+from tta_diffusion.common.registry import Registry, closest
 from tta_diffusion.control.classifier import load_classifier
 from tta_diffusion.control.constraints import LengthObjective, parse_keywords, parse_template
 from tta_diffusion.control.objective import Objective
-from tta_diffusion.registry import Registry, closest
 
 ControlSpec = str | Objective | tuple[Objective, float]
 Controls = ControlSpec | list[ControlSpec] | list[str] | None

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tta_diffusion.configuration import build, load_yaml
-from tta_diffusion.registry import closest
+from tta_diffusion.common.configuration import build, load_yaml
+from tta_diffusion.common.registry import closest
 
 SHORTEST_LENGTH = 8
 

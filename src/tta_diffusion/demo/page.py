@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 
+from tta_diffusion.bench.style import STYLE
 from tta_diffusion.demo.frames import LEVELS, frames
 from tta_diffusion.demo.run import Pair, Sample
 from tta_diffusion.display import heat, printable
-from tta_diffusion.evaluation.bench.style import STYLE
 
 
 def page(pairs: Sequence[Pair], made: str) -> str:

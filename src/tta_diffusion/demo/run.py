@@ -15,7 +15,7 @@ from tta_diffusion.demo.progress import Progress
 
 if TYPE_CHECKING:
     from tta_diffusion.pipeline import TTAPipeline
-    from tta_diffusion.trace import Trace
+    from tta_diffusion.sampling.trace import Trace
 
 CONSTANT, ADAPTIVE = "constant", "adaptive:0.6"
 

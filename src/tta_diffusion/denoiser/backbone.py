@@ -24,9 +24,9 @@ from transformers import (
     PreTrainedModel,
 )
 
-from tta_diffusion.denoiser import aligned
-from tta_diffusion.denoiser.attention import leave_masks_out
-from tta_diffusion.registry import Registry
+from tta_diffusion.common.registry import Registry
+from tta_diffusion.fast import aligned
+from tta_diffusion.fast.attention import leave_masks_out
 
 
 @dataclass(frozen=True)

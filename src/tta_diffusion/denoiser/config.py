@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from tta_diffusion.registry import closest
-from tta_diffusion.schedule import get_schedule
+from tta_diffusion.common.registry import closest
+from tta_diffusion.diffusion.schedule import get_schedule
 
 TIME_CONDITIONING = ("global", "token")
 

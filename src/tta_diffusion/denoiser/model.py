@@ -13,8 +13,8 @@ from tta_diffusion.denoiser import checkpoint
 from tta_diffusion.denoiser.backbone import Backbone
 from tta_diffusion.denoiser.config import DenoiserConfig
 from tta_diffusion.denoiser.self_conditioning import PROJECTED, SELF_CONDITIONING
-from tta_diffusion.rooms import Rooms
-from tta_diffusion.soft_tokens import SoftTokens
+from tta_diffusion.fast.scratch import Rooms
+from tta_diffusion.tokens.soft_tokens import SoftTokens
 
 
 class SimplexDenoiser(nn.Module):

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from tta_diffusion.common.registry import closest
 from tta_diffusion.control.classifier import label_index
 from tta_diffusion.evaluation.checks import is_empty, mean, require
-from tta_diffusion.registry import closest
 
 Array = NDArray[np.float64]
 LONGEST = 512  # tokens, where neither model nor tokenizer states a limit

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tta_diffusion.cache import cache_directory
+from tta_diffusion.common.cache import cache_directory
 from tta_diffusion.evaluation.checks import finite, is_empty
 from tta_diffusion.evaluation.toxicity import EMPTY
 

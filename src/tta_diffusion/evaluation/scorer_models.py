@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tta_diffusion.cache import cache_directory
+from tta_diffusion.common.cache import cache_directory
 from tta_diffusion.evaluation.checks import require
 
 if TYPE_CHECKING:

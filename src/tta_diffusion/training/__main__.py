@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from tta_diffusion.configuration import build, load_yaml, override
+from tta_diffusion.common.configuration import build, load_yaml, override
 from tta_diffusion.training.config import TrainConfig
 from tta_diffusion.training.distributed import teardown
 from tta_diffusion.training.stages import train_all

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tta_diffusion.grid import GRIDS
+from tta_diffusion.diffusion.grid import GRIDS
 
 REDUCTION_FORMS = ("forward", "rollout")
 CHOICES = {

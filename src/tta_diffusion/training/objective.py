@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tta_diffusion.denoiser.model import SimplexDenoiser
-from tta_diffusion.process.noise import noisy_simplex
-from tta_diffusion.schedule import get_schedule
-from tta_diffusion.soft_tokens import DenseTokens
+from tta_diffusion.diffusion.noise import noisy_simplex
+from tta_diffusion.diffusion.schedule import get_schedule
+from tta_diffusion.tokens.soft_tokens import DenseTokens
 from tta_diffusion.training.distributed import transformer_layers
 
 FORMS = ("plain", "self_condition", "rollout")

@@ -12,7 +12,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from tta_diffusion.configuration import build
+from tta_diffusion.common.configuration import build
 from tta_diffusion.training.config import Stage, TrainConfig
 from tta_diffusion.training.distributed import World
 from tta_diffusion.training.loop import MODEL, Run

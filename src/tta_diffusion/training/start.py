@@ -8,7 +8,7 @@ from tta_diffusion.data.store import TokenStore
 from tta_diffusion.denoiser.checkpoint import CONFIG
 from tta_diffusion.denoiser.config import DenoiserConfig
 from tta_diffusion.denoiser.model import SimplexDenoiser
-from tta_diffusion.generation import GenerationConfig
+from tta_diffusion.settings import GenerationConfig
 from tta_diffusion.training.config import TrainConfig
 
 

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tta_diffusion.grid import make_grid
-from tta_diffusion.schedule import AlphaBar
+from tta_diffusion.diffusion.grid import make_grid
+from tta_diffusion.diffusion.schedule import AlphaBar
 from tta_diffusion.training.config import TimeSettings
 
 BUCKETS = 32

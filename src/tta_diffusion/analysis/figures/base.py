@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tta_diffusion.evaluation.bench.plot import COLOURS, INK
+from tta_diffusion.bench.plot import COLOURS, INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tta_diffusion.analysis.bands import band, windows
+from tta_diffusion.analysis.confidence_bands import band, windows
 from tta_diffusion.analysis.figures.base import legend_below, line, name_axes, panels, save, table
 from tta_diffusion.analysis.fluctuation import Array, align, fluctuation
 from tta_diffusion.analysis.forgetting import key_token_change_ratio, update_forgetting
-from tta_diffusion.trace import Trace
+from tta_diffusion.sampling.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

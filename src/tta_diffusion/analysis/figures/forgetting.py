@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tta_diffusion.analysis.bands import band, windows
+from tta_diffusion.analysis.confidence_bands import band, windows
 from tta_diffusion.analysis.figures.base import colour, legend_below, line, name_axes, panels, save, table
 from tta_diffusion.analysis.fluctuation import align
 from tta_diffusion.analysis.forgetting import change_by_confidence, confidence_drop, drops

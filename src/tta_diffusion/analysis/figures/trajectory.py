@@ -10,9 +10,9 @@ import numpy as np
 from tta_diffusion.analysis.figures.base import name_axes, panels, save, table
 from tta_diffusion.analysis.grid import Grid, trajectory
 from tta_diffusion.analysis.text import steps_left
+from tta_diffusion.bench.plot import INK
 from tta_diffusion.display import heat
-from tta_diffusion.evaluation.bench.plot import INK
-from tta_diffusion.trace import Trace
+from tta_diffusion.sampling.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

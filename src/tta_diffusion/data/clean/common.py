@@ -6,8 +6,8 @@ import html
 import re
 from collections.abc import Callable
 
+from tta_diffusion.common.registry import Registry
 from tta_diffusion.data.sentences import sentence_spans
-from tta_diffusion.registry import Registry
 
 Cleaner = Callable[[str], "str | None"]
 CLEANERS: Registry[Cleaner] = Registry("text kind")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 
-from tta_diffusion.configuration import build, load_yaml, override
+from tta_diffusion.common.configuration import build, load_yaml, override
 from tta_diffusion.training.classifier.config import ClassifierConfig
 from tta_diffusion.training.classifier.train import train
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tta_diffusion.process.noise import ENGINES
-from tta_diffusion.schedule import get_schedule
+from tta_diffusion.diffusion.noise import ENGINES
+from tta_diffusion.diffusion.schedule import get_schedule
 
 
 @dataclass(frozen=True)

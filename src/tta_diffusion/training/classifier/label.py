@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
-from tta_diffusion.atomic import finished, write_json
+from tta_diffusion.common.atomic import finished, write_json
 from tta_diffusion.data.tokenizer import backend, load_tokenizer
 from tta_diffusion.data.writer import fingerprint
 from tta_diffusion.training.classifier.loop import pick_device

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tta_diffusion.data.tokenizer import load_tokenizer
 from tta_diffusion.denoiser.model import SimplexDenoiser
-from tta_diffusion.soft_tokens import DenseTokens, SoftTokens
+from tta_diffusion.tokens.soft_tokens import DenseTokens, SoftTokens
 from tta_diffusion.training.classifier.store import LabelledStore
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tta_diffusion.atomic import finished, write_json
+from tta_diffusion.common.atomic import finished, write_json
 from tta_diffusion.data.pack import Packing
 from tta_diffusion.data.tokenizer import backend, load_tokenizer, special_ids
 from tta_diffusion.data.writer import fingerprint, hash_directory, token_dtype

@@ -27,10 +27,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tta_diffusion.process.noise import ENGINES
-from tta_diffusion.randomness import Randomness
-from tta_diffusion.schedule import get_schedule
-from tta_diffusion.soft_tokens import SoftTokens, SparseTokens
+from tta_diffusion.common.randomness import Randomness
+from tta_diffusion.diffusion.noise import ENGINES
+from tta_diffusion.diffusion.schedule import get_schedule
+from tta_diffusion.tokens.soft_tokens import SoftTokens, SparseTokens
 from tta_diffusion.training.classifier.config import SoftSettings
 from tta_diffusion.training.classifier.predicted import Predictor
 from tta_diffusion.training.classifier.store import LabelledStore

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tta_diffusion.configuration import build, load_yaml
-from tta_diffusion.registry import closest
+from tta_diffusion.common.configuration import build, load_yaml
+from tta_diffusion.common.registry import closest
 
 GROUPS = ("text", "phrases")
 

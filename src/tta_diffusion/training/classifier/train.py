@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from tta_diffusion.atomic import finished, write_json
+from tta_diffusion.common.atomic import finished, write_json
 from tta_diffusion.data.tokenizer import load_tokenizer
 from tta_diffusion.training.classifier.card import card
 from tta_diffusion.training.classifier.config import ClassifierConfig

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast
 
+from tta_diffusion.common.registry import closest
 from tta_diffusion.data.permute import permute
 from tta_diffusion.data.store import TokenStore
 from tta_diffusion.data.tokenizer import backend, load_tokenizer
-from tta_diffusion.registry import closest
 from tta_diffusion.training.classifier.store import LabelledStore
 
 

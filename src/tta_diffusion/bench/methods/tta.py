@@ -1,0 +1,69 @@
+"""Our pipeline as a method."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from tta_diffusion.bench.methods.base import METHODS, Method, MethodOptions
+
+if TYPE_CHECKING:
+    from tta_diffusion.pipeline import TTAPipeline
+
+
+class PipelineMethod(Method):
+    """Texts of at most `length` tokens: a model that was trained for fewer keeps to its own length."""
+
+    def __init__(self, pipeline: TTAPipeline, length: int | None) -> None:
+        self.pipeline, self.length = pipeline, length
+
+    def prepare(
+        self, prompts: Sequence[str], controls: Sequence[str | None], settings: dict[str, Any]
+    ) -> dict[str, Any]:
+        used = dict(settings)
+        if self.length is not None and settings.get("max_length") is None:
+            used["max_length"] = min(self.length, self.pipeline.denoiser.config.length)
+        for control in controls:
+            self.pipeline.check(prompts, control, **used)
+        self.batch_size = self.pipeline.defaults.override(used).kept_at_once
+        return used
+
+    def describe(self) -> dict[str, Any]:
+        own = self.pipeline.denoiser.config
+        parameters = sum(p.numel() for p in self.pipeline.denoiser.parameters())
+        return {
+            "parameters": parameters,
+            "trained_steps": own.trained_steps,
+            "vocab_size": own.vocab_size,
+            "defaults": dict(own.sampling),  # used where the run's settings say nothing
+        }
+
+    def generate(
+        self, prompts: Sequence[str], control: str | None, num_samples: int, seed: int, **settings: Any
+    ) -> list[str]:
+        return self.pipeline(list(prompts), control=control, num_samples=num_samples, seed=seed, **settings).texts
+
+
+@METHODS.register("tta")
+def make(options: MethodOptions) -> Method:
+    from tta_diffusion.cli.model import find_model
+
+    return PipelineMethod(_load(find_model(options.model), _device(options.device), options.dtype), options.task.length)
+
+
+@lru_cache(maxsize=1)  # the points of a sweep mostly share their model
+def _load(model: str, device: str, dtype: str | None) -> TTAPipeline:
+    from tta_diffusion.cli.model import load_model
+
+    return load_model(model, device, dtype)
+
+
+def _device(name: str) -> str:
+    """Under a launcher, each process of a machine takes the GPU of its number."""
+    import torch
+
+    if name == "auto" and "LOCAL_RANK" in os.environ and torch.cuda.is_available():
+        return f"cuda:{int(os.environ['LOCAL_RANK']) % torch.cuda.device_count()}"
+    return name

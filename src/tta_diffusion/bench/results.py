@@ -1,0 +1,156 @@
+"""`results.json`: every metric with its intervals; `values.jsonl`: the values behind them, for paired comparisons."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from tta_diffusion.bench.cache import ScoreCache, Scorer
+from tta_diffusion.bench.metrics import Item, Scores, measure
+from tta_diffusion.bench.record import Identity, Record, fingerprint, read_record
+from tta_diffusion.bench.store import Sample, SampleStore, chosen, read_lines, replace_text
+from tta_diffusion.cli.model import model_directory
+from tta_diffusion.common.configuration import build
+
+RESULTS, VALUES = "results.json", "values.jsonl"
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A mean with two 95 % intervals: texts resampled, and whole prompts resampled."""
+
+    value: float
+    low: float
+    high: float
+    prompt_low: float
+    prompt_high: float
+    count: int  # values in the mean
+    left_out: int = 0  # texts without a value: empty ones
+
+
+def score(directory: Path, scorers: list[Scorer], show: bool = True) -> dict[str, Any]:
+    """Scores what is written and writes both files. Texts scored before are not scored again."""
+    record = read_record(directory)
+    samples = chosen(SampleStore(directory).read(), record.plan.keys)
+    if all(sample.empty for sample in samples):
+        raise ValueError(f"all {len(samples)} texts in '{directory}' are empty: there is nothing to score")
+    cache = ScoreCache(directory)
+    scores = {s.name: cache.values(s, samples, record.identity.task, show) for s in scorers}
+    items = measure(samples, scores)
+    results = collect(record, samples, scores, items, {s.name: s.identity for s in scorers})
+    replace_text(directory / VALUES, "".join(_lines(items)))
+    replace_text(directory / RESULTS, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    return results
+
+
+def collect(
+    record: Record, samples: list[Sample], scores: Scores, items: dict[str, list[Item]], scorers: dict[str, str]
+) -> dict[str, Any]:
+    from tta_diffusion.training.record import revision, versions
+
+    judges = {name: values for name, values in scores.items() if name.startswith("classifier")}
+    return {
+        "title": record.title,
+        "task": record.identity.task.name,
+        "texts": len(samples),
+        "empty": sum(s.empty for s in samples),
+        "seconds_per_text": fmean(s.seconds for s in samples),
+        "metrics": {name: asdict(summarise(values)) for name, values in items.items() if _any(values)},
+        "by_label": {
+            label: {name: asdict(summarise(part)) for name, values in items.items() if _any(part := _of(values, label))}
+            for label in record.identity.task.labels
+        },
+        "classifiers": {name: fmean(v.get("correct", 0.0) for v in values) for name, values in judges.items()},
+        "other": _plain_numbers(scores),
+        "scorers": scorers,
+        "warnings": _warnings(record, scorers),
+        "confidence": CONFIDENCE,
+        "config": asdict(record),
+        "versions": versions(),
+        "revision": revision(),
+    }
+
+
+def summarise(items: list[Item]) -> Summary:
+    from tta_diffusion.evaluation.bootstrap import cluster_interval, interval
+
+    kept = sorted((i.prompt, i.value) for i in items if i.value is not None)
+    over_texts = interval([value for _, value in kept], CONFIDENCE)
+    groups = [[value for _, value in group] for _, group in groupby(kept, key=lambda pair: pair[0])]
+    over_prompts = cluster_interval(groups, CONFIDENCE)
+    return Summary(
+        over_texts.mean,
+        over_texts.low,
+        over_texts.high,
+        over_prompts.low,
+        over_prompts.high,
+        len(kept),
+        len(items) - len(kept),
+    )
+
+
+def _plain_numbers(scores: Scores) -> dict[str, float]:
+    """Numbers that other papers call perplexity: a mean of perplexities is ruled by its worst texts."""
+    import math
+
+    rows = [row for row in scores.get("perplexity", []) if row]
+    if not rows:
+        return {}
+    tokens = sum(row["tokens"] for row in rows)
+    return {
+        "median_perplexity": median(row["perplexity"] for row in rows),
+        "token_weighted_perplexity": math.exp(math.fsum(row["nll"] for row in rows) / tokens),
+    }
+
+
+def _warnings(record: Record, scorers: dict[str, str]) -> list[str]:
+    """A classifier that steered the texts will be pleased with them, whatever they are worth."""
+    own = record.identity
+    guide = _steering_weights(own)
+    return [f"{name} is the classifier that steered" for name, who in scorers.items() if guide and guide in who]
+
+
+def _steering_weights(identity: Identity) -> str:
+    """The fingerprint of the classifier that steered."""
+    model = model_directory(identity.model) if identity.method == "tta" else identity.model
+    return fingerprint(Path(model) / "controls" / identity.task.control) if model and identity.task.control else ""
+
+
+def _any(items: list[Item]) -> bool:
+    return any(item.value is not None for item in items)
+
+
+def _of(items: list[Item], label: str) -> list[Item]:
+    return [item for item in items if item.where[1] == label]
+
+
+def _lines(items: dict[str, list[Item]]) -> list[str]:
+    rows = ({"metric": name, "where": item.where, "value": item.value} for name, part in items.items() for item in part)
+    return [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
+
+
+def read_results(directory: Path) -> dict[str, Any]:
+    path = directory / RESULTS
+    if not path.is_file():
+        raise ValueError(f"'{directory}' has no {RESULTS}: run `tta bench score {directory}` first")
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def read_values(directory: Path) -> dict[str, dict[tuple[int | str, ...], float | None]]:
+    """Values by metric and by key."""
+    read_results(directory)
+    found: dict[str, dict[tuple[int | str, ...], float | None]] = {}
+    for row in read_lines(directory / VALUES):
+        found.setdefault(row["metric"], {})[tuple(row["where"])] = row["value"]
+    return found
+
+
+def summary_of(results: dict[str, Any], metric: str) -> Summary | None:
+    raw = results["metrics"].get(metric)
+    return build(Summary, raw) if raw is not None else None

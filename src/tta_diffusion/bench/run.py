@@ -1,0 +1,130 @@
+"""Writes the texts of a task, from where the last attempt stopped."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tta_diffusion.bench.methods.base import Method, MethodOptions, find_method
+from tta_diffusion.bench.plan import Batch, Key, Plan, World, make_plan
+from tta_diffusion.bench.progress import progress
+from tta_diffusion.bench.record import (
+    Identity,
+    Record,
+    check_same,
+    fingerprint,
+    guide_fingerprint,
+    short_name,
+    write_record,
+)
+from tta_diffusion.bench.store import Sample, SampleStore, chosen
+from tta_diffusion.bench.task import Task, read_prompts
+from tta_diffusion.cli.model import find_model, model_name
+
+DEFAULT_OUT = Path("runs") / "bench"
+PATIENCE = 1800.0  # seconds without a new text of another process, after which it is taken for dead
+
+
+@dataclass(frozen=True)
+class Request:
+    """A command: what to write, how, and where."""
+
+    task: Task
+    method: str = "tta"
+    model: str | None = None
+    file: Path | None = None
+    settings: dict[str, Any] = field(default_factory=dict)  # over the task's
+    seed: int = 0
+    limit: int | None = None  # samples of each prompt and label
+    prompts: int | None = None  # the first so many
+    data_dir: Path | None = None
+    out: Path | None = None
+    name: str = ""
+    device: str = "auto"
+    dtype: str | None = None
+
+    @property
+    def all_settings(self) -> dict[str, Any]:
+        return self.task.settings | self.settings
+
+    @property
+    def directory(self) -> str:
+        """Of the model; empty where the method has none."""
+        return find_model(self.model) if self.method == "tta" else self.model or ""
+
+    def identity(self) -> Identity:
+        model = self.directory
+        settings = {} if self.method == "file" else self.all_settings
+        file = str(self.file or "")
+        guide = guide_fingerprint(model, self.task.control) if self.method == "tta" else ""
+        dtype = self.dtype or ""
+        return Identity(
+            self.task, self.method, settings, self.seed, model_name(model), fingerprint(model), file, dtype, guide
+        )
+
+
+def run(request: Request, world: World | None = None) -> tuple[Path, Record]:
+    """The directory with all texts of the request. Only the first of several processes waits for the others."""
+    world = world or World.from_environment()
+    plan = make_plan(
+        request.task, read_prompts(request.task, request.data_dir), request.seed, request.limit, request.prompts
+    )
+    identity = request.identity()
+    out = request.out or DEFAULT_OUT / short_name(identity)
+    check_same(out, identity, plan.prompts)
+    options = MethodOptions(request.task, plan, request.directory or None, request.file, request.device, request.dtype)
+    method = find_method(request.method)(options)
+    controls = [request.task.control_for(label) for label in plan.labels]
+    used = method.prepare(plan.prompts, controls, request.all_settings)
+    record = Record(identity, plan.prompts, plan.samples, request.name, used, method.describe())
+    out.mkdir(parents=True, exist_ok=True)
+    if world.rank == 0:
+        write_record(out, record)
+    store = SampleStore(out, world)
+    store.repair()
+    write_missing(method, request.task, plan, used, store)
+    if world.rank == 0:
+        wait_for_others(store, plan.keys)
+        chosen(store.merge(plan.keys), plan.keys)
+    return out, record
+
+
+def write_missing(method: Method, task: Task, plan: Plan, settings: dict[str, Any], store: SampleStore) -> None:
+    done = store.read()
+    missing = [key for key in plan.share(store.world) if key not in done]
+    with progress(task.name, len(missing), store.world.rank == 0) as bar:
+        for batch in plan.batches(missing, method.batch_size):
+            store.append(write_batch(method, task, plan, settings, batch))
+            bar.advance(len(batch.keys))
+
+
+def write_batch(method: Method, task: Task, plan: Plan, settings: dict[str, Any], batch: Batch) -> list[Sample]:
+    prompts = [plan.prompts[i] for i in batch.prompts]
+    began = time.monotonic()
+    texts = method.generate(
+        prompts, task.control_for(batch.label), batch.count, plan.seed_of(batch.label, batch.first), **settings
+    )
+    if len(texts) != len(batch.keys):
+        raise ValueError(f"the method returned {len(texts)} texts for {len(batch.keys)}")
+    seconds = round((time.monotonic() - began) / len(texts), 6)
+    return [
+        Sample(*key, plan.prompts[key.prompt], text, plan.seed_of(key.label, key.sample), seconds)
+        for key, text in zip(batch.keys, texts, strict=True)
+    ]
+
+
+def wait_for_others(store: SampleStore, keys: list[Key], pause: float = 0.5, patience: float = PATIENCE) -> None:
+    """Until every text is there. Files are all that the processes share, so that hours may pass between them."""
+    missing, changed = len(keys), time.monotonic()
+    while store.world.size > 1:
+        done = store.read()
+        left = sum(key not in done for key in keys)
+        if not left:
+            return
+        if left < missing:
+            missing, changed = left, time.monotonic()
+        if time.monotonic() - changed > patience:
+            raise ValueError(f"the other processes have stopped, {left} texts are missing: run the same command again")
+        time.sleep(pause)

@@ -1,0 +1,198 @@
+"""The metrics of `tta_diffusion.evaluation` as scorers of a benchmark; models are loaded when first needed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tta_diffusion.bench.cache import Scorer, Values
+from tta_diffusion.bench.record import fingerprint
+from tta_diffusion.bench.store import Sample, replace_text
+from tta_diffusion.bench.task import Task
+
+CHOICE = "scorers.json"
+NONE, DEFAULT = "none", "default"
+TOXIC = "toxic"
+
+
+@dataclass
+class PerplexityScorer:
+    """exp of the mean token loss of a causal language model on the whole text, prompt included."""
+
+    directory: str
+    device: str = "cpu"
+    max_tokens: int = 64
+    name: str = "perplexity"
+
+    @property
+    def identity(self) -> str:
+        return f"{Path(self.directory).name} {fingerprint(self.directory)} {self.max_tokens} tokens"
+
+    def check(self, task: Task) -> None:
+        model_config(self.directory, "the perplexity scorer")
+
+    @cached_property
+    def model(self) -> Any:
+        from tta_diffusion.evaluation.perplexity import CausalScorer
+
+        return CausalScorer.from_pretrained(self.directory, device=self.device)
+
+    def score(self, samples: list[Sample], task: Task) -> list[Values]:
+        from tta_diffusion.evaluation.perplexity import perplexity_per_text
+
+        scores = self.model.score([s.text for s in samples], max_tokens=self.max_tokens)
+        return [
+            {"nll": float(score.nll), "tokens": int(score.tokens), "perplexity": float(value)}
+            for score, value in zip(scores, perplexity_per_text(scores), strict=True)
+        ]
+
+
+@dataclass
+class ClassifierScorer:
+    """Whether an evaluation classifier finds the label asked for; a third class, such as neutral, is wrong."""
+
+    directory: str
+    device: str = "cpu"
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        self.name = self.name or f"classifier-{Path(self.directory).name}"
+
+    @property
+    def identity(self) -> str:
+        return f"{Path(self.directory).name} {fingerprint(self.directory)}"
+
+    def check(self, task: Task) -> None:
+        self.columns(task)
+
+    def columns(self, task: Task) -> dict[str, int]:
+        """Which output stands for which label of the task."""
+        names = model_config(self.directory, "the classifier").id2label
+        found = {label: int(i) for i, name in names.items() if (label := task.label(str(name))) is not None}
+        for label in task.labels:
+            if label not in found:
+                raise ValueError(
+                    f"the classifier '{self.directory}' has no label '{label}' of the task '{task.name}' "
+                    f"(it has: {', '.join(map(str, names.values()))})"
+                )
+        return found
+
+    @cached_property
+    def model(self) -> Any:
+        from tta_diffusion.evaluation.control import TextClassifier
+
+        return TextClassifier.from_pretrained(self.directory, device=self.device)
+
+    def score(self, samples: list[Sample], task: Task) -> list[Values]:
+        from tta_diffusion.evaluation.control import accuracy_values
+
+        columns = self.columns(task)
+        targets = [columns[sample.label] for sample in samples]
+        probabilities = self.model.probabilities([s.text for s in samples])
+        correct = accuracy_values(probabilities, targets)
+        wanted = [round(float(row[target]), 6) for row, target in zip(probabilities, targets, strict=True)]
+        return [{"p": p, "correct": right} for p, right in zip(wanted, correct, strict=True)]
+
+
+@dataclass
+class ContinuationToxicity:
+    """Toxicity of what was written, without the prompt: prompts are not the writer's fault."""
+
+    directory: str
+    device: str = "cpu"
+    name: str = "toxicity"
+
+    @property
+    def identity(self) -> str:
+        return f"{Path(self.directory).name} {fingerprint(self.directory)}"
+
+    def check(self, task: Task) -> None:
+        names = model_config(self.directory, "the toxicity classifier").id2label.values()
+        if TOXIC not in [str(name).lower() for name in names]:
+            found = ", ".join(map(str, names))
+            raise ValueError(f"the toxicity classifier '{self.directory}' has no label '{TOXIC}' (it has: {found})")
+
+    @cached_property
+    def model(self) -> Any:
+        from tta_diffusion.evaluation.toxicity import ClassifierToxicity
+
+        return ClassifierToxicity.from_pretrained(self.directory, TOXIC, self.device)
+
+    def score(self, samples: list[Sample], task: Task) -> list[Values]:
+        return [{"toxicity": float(x)} for x in self.model.scores([s.continuation for s in samples])]
+
+
+def model_config(name_or_dir: str, what: str) -> Any:
+    """The configuration of a local or hub model: enough to know that it is there, without its weights."""
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(name_or_dir)
+    except (OSError, ValueError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise ValueError(f"{what} '{name_or_dir}' cannot be loaded: {first}") from error
+
+
+@dataclass(frozen=True)
+class ScorerChoice:
+    """What the user asked for: the directory of a model, `none`, or `default`; empty: as before."""
+
+    perplexity: str = ""
+    classifiers: tuple[str, ...] = field(default_factory=tuple)
+    toxicity: str = ""
+    device: str = "auto"
+
+    def remembered(self, directory: Path) -> ScorerChoice:
+        """Filled up with what the directory was scored with before; and written down there."""
+        path = directory / CHOICE
+        old = json.loads(path.read_text()) if path.is_file() else {}
+        full = ScorerChoice(
+            self.perplexity or old.get("perplexity", ""),
+            self.classifiers or tuple(old.get("classifiers", ())),
+            self.toxicity or old.get("toxicity", ""),
+            self.device,
+        )
+        kept = {"perplexity": full.perplexity, "classifiers": full.classifiers, "toxicity": full.toxicity}
+        replace_text(path, json.dumps(kept, indent=1) + "\n")
+        return full
+
+
+def make_scorers(choice: ScorerChoice, task: Task) -> list[Scorer]:
+    """The scorers that the task's metrics need, checked. Without classifiers there is no accuracy."""
+    from transformers.utils import logging
+
+    from tta_diffusion.cli.model import find_device
+
+    logging.disable_progress_bar()
+    device = find_device(choice.device)
+    scorers: list[Scorer] = []
+    if "perplexity" in task.metrics and choice.perplexity != NONE:
+        scorers.append(
+            PerplexityScorer(
+                _default_scorer() if choice.perplexity in ("", DEFAULT) else choice.perplexity,
+                device,
+                task.score_tokens,
+            )
+        )
+    if "accuracy" in task.metrics and choice.classifiers != (NONE,):
+        names = [Path(directory).name for directory in choice.classifiers]
+        for i, directory in enumerate(choice.classifiers):
+            same = names.count(names[i]) > 1
+            scorers.append(ClassifierScorer(directory, device, f"classifier-{names[i]}-{i}" if same else ""))
+    if "toxicity" in task.metrics and choice.toxicity not in ("", NONE):
+        scorers.append(ContinuationToxicity(choice.toxicity, device))
+    for scorer in scorers:
+        scorer.check(task)
+    return scorers
+
+
+def _default_scorer() -> str:
+    from tta_diffusion.evaluation.scorer_models import default_scorer_directory
+
+    try:
+        return str(default_scorer_directory())
+    except ModuleNotFoundError as error:
+        raise ValueError(f"{error}; or name another scorer with --scorer DIR, or --scorer none") from error

@@ -1,0 +1,83 @@
+"""The command line without typer: GPU machines often have torch and transformers alone."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tta_diffusion.bench.speed.case import BACKBONES, CONTENDERS, DTYPES, Request
+
+
+def numbers(text: str) -> list[int]:
+    """`1,8,32` as a list."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"'{text}' is not a list of whole numbers, like 1,8,32") from None
+
+
+def request_of(
+    batch: str,
+    length: str,
+    vocab: str,
+    steps: str,
+    control: bool | None,
+    contenders: str,
+    quick: bool,
+    **rest: object,
+) -> Request:
+    """From words to a request; `quick` is a small case that shows that everything runs."""
+    if quick:
+        batch, length, vocab = "2", "16", "2000"
+        rest |= {"backbone": "small", "measured": 3}
+    return Request(
+        numbers(batch),
+        numbers(length),
+        numbers(vocab),
+        (False, True) if control is None else (control,),
+        numbers(steps),
+        contenders=contenders.split(","),
+        **rest,  # type: ignore[arg-type]
+    )
+
+
+def parser() -> argparse.ArgumentParser:
+    own = argparse.ArgumentParser(
+        "python -m tta_diffusion.bench.speed",
+        description="Time and peak memory of the sampler beside the published algorithm, its bare networks (the floor) "
+        "and an autoregressive model of the same size; random weights, ratios of one run.",
+    )
+    own.add_argument("--batch", default="1,8,32", help="texts at once, like 1,8,32,128")
+    own.add_argument("--length", default="64", help="tokens of a text, like 64,512")
+    own.add_argument("--vocab", default="50265", help="vocabulary sizes, like 12288,50265")
+    own.add_argument("--steps", default="20,50,200,1000", help="T of the trajectories that are reported")
+    own.add_argument("--control", action=argparse.BooleanOptionalAction, help="with a classifier; default: both")
+    own.add_argument("--device", default="cpu", help="cpu or cuda")
+    own.add_argument("--dtype", default="fp32", choices=DTYPES)
+    own.add_argument("--published-dtype", choices=DTYPES, help="of `published` alone; default: as the others")
+    own.add_argument("--backbone", default="base", choices=BACKBONES, help="12 x 768 or 4 x 256")
+    own.add_argument("--engine", default="tail", help="noise engine of our sampler")
+    own.add_argument("--measured", type=int, default=6, help="steps that are timed, spread over the trajectory")
+    own.add_argument("--repeat", type=int, default=1, help="measurements, of which the median is reported")
+    own.add_argument("--rounds", type=int, default=1, help="turns of all contenders, on a machine with other work")
+    own.add_argument(
+        "--graphs", action=argparse.BooleanOptionalAction, default=True, help="CUDA graphs in our sampler, on a GPU"
+    )
+    own.add_argument("--contenders", default=",".join(CONTENDERS), help="who takes part")
+    own.add_argument("--isolate", action=argparse.BooleanOptionalAction, help="a process for each; default: on CPU")
+    own.add_argument("--out", type=Path, default=Path("runs/speed"), help="directory of the results")
+    own.add_argument("--quick", action="store_true", help="a small case that shows that everything runs")
+    return own
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    from tta_diffusion.bench.speed.run import run
+
+    try:
+        written = run(request_of(**vars(parser().parse_args(words))))
+    except ValueError as error:
+        sys.exit(f"error: {error}")
+    print((written[1]).read_text())
+    print("Written:", ", ".join(map(str, written)))

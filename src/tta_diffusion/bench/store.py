@@ -1,0 +1,140 @@
+"""`samples.jsonl`: one complete line a text, safe against kills, shared by several processes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tta_diffusion.bench.plan import Key, World
+
+SAMPLES = "samples.jsonl"
+PART = "samples-{}.jsonl"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A text with what it was written for."""
+
+    prompt_index: int
+    label: str
+    sample: int
+    prompt: str
+    text: str
+    seed: int
+    seconds: float = 0.0  # its share of the time of its batch
+
+    @property
+    def key(self) -> Key:
+        return Key(self.prompt_index, self.label, self.sample)
+
+    @property
+    def continuation(self) -> str:
+        """What was written behind the prompt; the whole text where a tokenizer spelt the prompt otherwise."""
+        return self.text.removeprefix(self.prompt)
+
+    @property
+    def empty(self) -> bool:
+        """Nothing was written: a failure, which no scorer may take for an easy text."""
+        return not self.continuation.strip()
+
+
+def read_lines(path: Path, ours: bool = True) -> list[dict[str, Any]]:
+    """The JSON objects of a file; in one of ours, a last line without its line break was being written: left out."""
+    lines = path.read_bytes().split(b"\n") if path.is_file() else []
+    if ours:
+        lines = lines[:-1]
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError:
+            raise ValueError(f"'{path}', line {number} is not JSON: remove the line, or the file") from None
+        if not isinstance(row, dict):
+            raise ValueError(f"'{path}', line {number} is not a JSON object")
+        rows.append(row)
+    return rows
+
+
+def append_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """Adds whole lines in one write, behind the last whole line, and waits until they are on the disk."""
+    data = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    with path.open("ab") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def drop_half_line(path: Path) -> None:
+    """Cuts what a kill left behind the last line break."""
+    if path.is_file():
+        data = path.read_bytes()
+        if data and not data.endswith(b"\n"):
+            os.truncate(path, data.rfind(b"\n") + 1)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """The whole file or the old one, never a part."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
+
+
+@dataclass(frozen=True)
+class SampleStore:
+    """The texts of a run directory. Each process appends to a file of its own; the first one merges them."""
+
+    directory: Path
+    world: World = World()
+
+    @property
+    def own(self) -> Path:
+        name = SAMPLES if self.world.size == 1 else PART.format(self.world.rank)
+        return self.directory / name
+
+    @property
+    def parts(self) -> list[Path]:
+        return sorted(self.directory.glob(PART.format("*")))
+
+    def read(self) -> dict[Key, Sample]:
+        """Everything written so far. Parts first: one that vanishes meanwhile has been merged into the main file."""
+        rows = [row for path in [*self.parts, self.directory / SAMPLES] for row in read_lines(path)]
+        return {sample.key: sample for sample in map(_parse, rows)}
+
+    def repair(self) -> None:
+        drop_half_line(self.own)
+
+    def append(self, samples: Iterable[Sample]) -> None:
+        append_lines(self.own, map(asdict, samples))
+
+    def merge(self, order: list[Key]) -> dict[Key, Sample]:
+        """One file in the order of the plan, then what is beyond it."""
+        found = self.read()
+        rank = {key: i for i, key in enumerate(order)}
+        ranked = sorted(found.values(), key=lambda s: (rank.get(s.key, len(rank)), s.key))
+        lines = (json.dumps(asdict(sample), ensure_ascii=False) + "\n" for sample in ranked)
+        parts = self.parts
+        replace_text(self.directory / SAMPLES, "".join(lines))
+        for part in parts:
+            part.unlink()
+        return found
+
+
+def _parse(row: dict[str, Any]) -> Sample:
+    try:
+        return Sample(**row)
+    except TypeError:
+        raise ValueError(f"a line of samples.jsonl has other keys than a sample: {sorted(row)}") from None
+
+
+def chosen(samples: dict[Key, Sample], keys: list[Key]) -> list[Sample]:
+    """The samples of a plan in its order; a missing one is an error."""
+    missing = [key for key in keys if key not in samples]
+    if missing:
+        raise ValueError(f"{len(missing)} of {len(keys)} texts are not written yet: run the same command again")
+    return [samples[key] for key in keys]

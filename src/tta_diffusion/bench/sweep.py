@@ -1,0 +1,164 @@
+"""One setting after another: a run for every point of a grid, one table and one plot of them all."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tta_diffusion.bench.cache import Scorer
+from tta_diffusion.bench.metrics import METRICS
+from tta_diffusion.bench.plan import World
+from tta_diffusion.bench.results import read_results, score
+from tta_diffusion.bench.run import Request, run
+from tta_diffusion.bench.store import replace_text
+from tta_diffusion.bench.table import TABLE, Table, make_table, write_table
+from tta_diffusion.bench.task import find_config
+from tta_diffusion.common.configuration import build, load_yaml
+from tta_diffusion.common.registry import closest
+from tta_diffusion.evaluation.checks import require
+
+SWEEP = "sweep.json"
+SHIPPED = Path(__file__).parent / "sweeps"
+LOCAL = Path("configs") / "sweeps"
+MODEL, SMOOTHING = "model", "smoothing"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Axes are settings with their values; `smoothing` stands for `allocation: adaptive:value`.
+
+    The axis `model` takes the models given on the command line, by name.
+    """
+
+    name: str
+    task: str
+    axes: dict[str, Any]
+    settings: dict[str, Any] = field(default_factory=dict)  # of all points
+    samples: int | None = None  # of each prompt and label; None: the task's
+    x: str = ""  # the axis that runs to the right; empty: the last one with numbers, or the last
+    log: bool | None = None  # of the x axis; None: where its values span a factor of 50
+    metrics: tuple[str, ...] = ("accuracy", "toxicity", "perplexity", "dist3_prompt")  # in the plot, if measured
+    paper: str = ""
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.axes:
+            raise ValueError(f"the sweep '{self.name}' varies nothing: give axes, like strength: [0, 2000]")
+        for name, values in self.axes.items():
+            if not isinstance(values, list) or (not values and name != MODEL):
+                raise ValueError(
+                    f"the axis '{name}' of the sweep '{self.name}' must be a list of values, got {values!r}"
+                )
+        if self.x and self.x not in self.axes:
+            raise ValueError(f"the sweep '{self.name}' has no axis '{self.x}'.{closest(self.x, list(self.axes))}")
+        for metric in self.metrics:
+            if metric not in METRICS:
+                raise ValueError(f"Unknown metric '{metric}'.{closest(metric, list(METRICS))}")
+
+    @property
+    def across(self) -> str:
+        numeric = [name for name, values in self.axes.items() if values and all(map(_is_number, values))]
+        return self.x or [*self.axes, *numeric][-1]
+
+    @property
+    def logarithmic(self) -> bool:
+        values = self.axes[self.across]
+        positive = [v for v in values if _is_number(v) and v > 0]
+        return bool(positive) and max(positive) >= 50 * min(positive) if self.log is None else self.log
+
+
+Point = dict[str, Any]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def load_sweep(name_or_path: str) -> Sweep:
+    path = find_config(name_or_path, "sweep", SHIPPED, LOCAL)
+    return build(Sweep, {"name": path.stem, **load_yaml(path)})
+
+
+def parse_axes(texts: list[str]) -> dict[str, list[Any]]:
+    """`strength=0,2,20` as an axis."""
+    axes = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        if not equals or not name or not values.strip(", "):
+            raise ValueError(f"'{text}' is not an axis: write setting=value,value, like strength=0,200,2000")
+        axes[name.replace("-", "_")] = [yaml.safe_load(value) for value in values.split(",") if value.strip()]
+    return axes
+
+
+def points(sweep: Sweep, models: dict[str, str]) -> list[Point]:
+    axes = dict(sweep.axes)
+    if MODEL in axes:
+        axes[MODEL] = axes[MODEL] or list(models)
+        if not models:
+            raise ValueError(f"the sweep '{sweep.name}' compares models: name them with --model NAME=DIR, repeated")
+        for name in axes[MODEL]:
+            if str(name) not in models:
+                raise ValueError(f"no directory for the model '{name}': add --model {name}=DIR")
+    return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
+
+
+def title(point: Point) -> str:
+    return " ".join(f"{name}={value}" for name, value in point.items())
+
+
+def slug(point: Point) -> str:
+    return "".join(c if c.isalnum() or c in "=.-" else "_" for c in title(point))
+
+
+def request_for(point: Point, base: Request, models: dict[str, str], out: Path) -> Request:
+    settings = {name: value for name, value in point.items() if name not in (MODEL, SMOOTHING)}
+    if SMOOTHING in point:
+        settings["allocation"] = f"adaptive:{point[SMOOTHING]}"
+    model = models[str(point[MODEL])] if MODEL in point else base.model
+    return replace(
+        base, model=model, settings=base.settings | settings, out=out / "points" / slug(point), name=title(point)
+    )
+
+
+def run_sweep(
+    sweep: Sweep, base: Request, models: dict[str, str], scorers: list[Scorer], out: Path, world: World | None = None
+) -> Table | None:
+    """Runs and scores every point; what is finished is not done again. None on all processes but the first."""
+    world = world or World.from_environment()
+    require("matplotlib", "matplotlib")  # missing, it should be missed before the runs, not after them
+    base = replace(base, settings=sweep.settings | base.settings, limit=base.limit or sweep.samples)
+    done = []
+    for point in points(sweep, models):
+        directory, _ = run(request_for(point, base, models, out), world)
+        if world.rank == 0:
+            write_table(directory, score(directory, scorers))
+            done.append({"axes": point, "directory": str(directory.relative_to(out))})
+    if world.rank:
+        return None
+    raw = {"name": sweep.name, "x": sweep.across, "log": sweep.logarithmic, "metrics": sweep.metrics}
+    raw |= {"paper": sweep.paper, "description": sweep.description, "task": sweep.task, "points": done}
+    replace_text(out / SWEEP, json.dumps(raw, indent=1, ensure_ascii=False) + "\n")
+    return finish(out)
+
+
+def finish(out: Path) -> Table:
+    """Table and plot of a finished sweep."""
+    from tta_diffusion.bench.plot import save_sweep_plot
+
+    raw = read_sweep(out)
+    results = [read_results(out / point["directory"]) for point in raw["points"]]
+    table = make_table(results, raw["paper"])
+    head = f"# {raw['name']}\n\n{raw['description']}\n\n" if raw["description"] else f"# {raw['name']}\n\n"
+    replace_text(out / TABLE, head + table.markdown())
+    save_sweep_plot(raw, results, out)
+    return table
+
+
+def read_sweep(out: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((out / SWEEP).read_text(encoding="utf-8"))
+    return found

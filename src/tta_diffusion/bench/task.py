@@ -1,0 +1,114 @@
+"""A benchmark task: prompts, labels, how many texts of each, and the settings of the paper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tta_diffusion.common.configuration import build, load_yaml
+from tta_diffusion.common.registry import closest
+
+METRICS = ("accuracy", "perplexity", "diversity", "toxicity")
+SHIPPED = Path(__file__).parent / "tasks"
+LOCAL = Path("configs") / "tasks"
+
+
+@dataclass(frozen=True)
+class Task:
+    """Every prompt is continued `samples` times under `control=label`, for each label."""
+
+    name: str
+    labels: tuple[str, ...]
+    samples: int
+    control: str = ""  # empty: nothing steers, and the one label is only a name
+    prompts: tuple[str, ...] = ()
+    prompts_file: str = ""  # .parquet or .jsonl under the data directory, in place of `prompts`
+    prompt_field: str = "prompt"
+    length: int | None = None  # tokens of a text, prompt included; a model that was trained for fewer writes fewer
+    settings: dict[str, Any] = field(default_factory=dict)  # of the method, such as steps and strength
+    metrics: tuple[str, ...] = ("accuracy", "perplexity", "diversity")
+    score_tokens: int = 64  # of a text, seen by the perplexity scorer
+    aliases: dict[str, str] = field(default_factory=dict)  # other names of the labels, in files and classifiers
+    paper: str = ""  # which of the paper's tables stands beside the results
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.prompts) == bool(self.prompts_file):
+            raise ValueError(f"task '{self.name}' needs either 'prompts' or 'prompts_file'")
+        if not self.labels or len(set(self.labels)) < len(self.labels):
+            raise ValueError(f"task '{self.name}' needs different labels, one at least, got {list(self.labels)}")
+        for count in ("samples", "score_tokens"):
+            if getattr(self, count) < 1:
+                raise ValueError(f"task '{self.name}': '{count}' must be at least 1, got {getattr(self, count)}")
+        for metric in self.metrics:
+            if metric not in METRICS:
+                raise ValueError(f"task '{self.name}': unknown metric '{metric}'.{closest(metric, list(METRICS))}")
+        for alias, label in self.aliases.items():
+            if label not in self.labels:
+                raise ValueError(
+                    f"task '{self.name}': the alias '{alias}' names '{label}', which is none of its labels"
+                )
+
+    def label(self, name: str) -> str | None:
+        """The label that a file or a classifier calls `name`, whatever its case and punctuation; None for others."""
+        known = {plain(label): label for label in self.labels}
+        known |= {plain(alias): label for alias, label in self.aliases.items()}
+        return known.get(plain(name))
+
+    def control_for(self, label: str) -> str | None:
+        return f"{self.control}={label}" if self.control else None
+
+
+def plain(name: str) -> str:
+    return "".join(c for c in name.lower() if c.isalnum())
+
+
+def task_names() -> list[str]:
+    return sorted({file.stem for folder in (SHIPPED, LOCAL) for file in folder.glob("*.yaml")})
+
+
+def load_task(name_or_path: str) -> Task:
+    """A task of the package, of ./configs/tasks, or a YAML file."""
+    path = find_config(name_or_path, "task", SHIPPED, LOCAL)
+    return build_task({"name": path.stem, **load_yaml(path)})
+
+
+def build_task(raw: dict[str, Any]) -> Task:
+    return build(Task, raw)
+
+
+def find_config(name_or_path: str, kind: str, *folders: Path) -> Path:
+    if name_or_path.endswith((".yaml", ".yml")):
+        return Path(name_or_path)
+    for folder in folders:
+        if (file := folder / f"{name_or_path}.yaml").is_file():
+            return file
+    known = sorted({file.stem for folder in folders for file in folder.glob("*.yaml")})
+    raise ValueError(f"Unknown {kind} '{name_or_path}'.{closest(name_or_path, known)} Or give the path of a YAML file.")
+
+
+def read_prompts(task: Task, data_dir: Path | None) -> tuple[str, ...]:
+    """The prompts of the task itself, or of its file."""
+    if task.prompts:
+        return task.prompts
+    if data_dir is None:
+        raise ValueError(f"the prompts of '{task.name}' are read from '{task.prompts_file}': add --data-dir DIR")
+    rows = read_rows(data_dir / task.prompts_file)
+    found = tuple(str(row[task.prompt_field]) for row in rows if row.get(task.prompt_field) is not None)
+    if not found:
+        raise ValueError(f"'{data_dir / task.prompts_file}' holds no '{task.prompt_field}'")
+    return found
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a .parquet or .jsonl file."""
+    if not path.is_file():
+        raise ValueError(f"there is no file '{path}'")
+    if path.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        return list(pq.read_table(path).to_pylist())
+    from tta_diffusion.bench.store import read_lines
+
+    return read_lines(path, ours=False)

@@ -1,0 +1,1 @@
+"""What every room uses: configs, registries, files that are whole, random numbers."""

@@ -1,0 +1,233 @@
+"""Classifier guidance on the denoiser's logits.
+
+    logits <- logits + lambda * d/d logits  sum_j w_j score_j(softmax(logits)),   `iterations` times a step.
+
+All objectives share one backward pass. Its by-product is the importance g_i of every token: the norm of the gradient
+at the last iteration, taken on the classifiers' input embeddings (the paper's choice) or on the logits.
+
+The gradient on a logit is p_v (G_v - sum_w p_w G_w) with G = E dscore/de, so tokens of small probability hardly move.
+From `TopLogits` guidance moves the `support` largest entries; the others stay, and weigh in as one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from tta_diffusion.common.registry import Registry
+from tta_diffusion.control.objective import HardText, Judgement, Objective, SoftText, TopText
+from tta_diffusion.tokens.canvas import Canvas
+from tta_diffusion.tokens.top_logits import TOP, TopLogits
+
+StrengthSchedule = Callable[[float], float]
+STRENGTHS: Registry[StrengthSchedule] = Registry("strength schedule")
+STRENGTHS.register("constant")(lambda u: 1.0)
+STRENGTHS.register("falling")(lambda u: u)
+STRENGTHS.register("rising")(lambda u: 1 - u)
+STRENGTHS.register("cosine")(lambda u: 0.5 * (1 - math.cos(math.pi * u)))  # 1 at u = 1, 0 at u = 0
+IMPORTANCE = ("embeddings", "logits")
+
+
+@dataclass(frozen=True)
+class GuidanceConfig:
+    """How hard, how often and when to push."""
+
+    strength: float = 2000.0  # lambda
+    iterations: int = 3
+    start: float = 1.0  # the window of times u in which guidance acts: stop <= u <= start
+    stop: float = 0.0
+    schedule: str = "constant"
+    importance: str = "embeddings"
+    support: int = TOP  # tokens moved at each position, the likeliest; 0: the whole vocabulary
+
+    def __post_init__(self) -> None:
+        STRENGTHS.get(self.schedule)
+        if not math.isfinite(self.strength) or self.strength < 0:
+            raise ValueError(f"strength must be a finite number, at least 0, got {self.strength}")
+        if self.iterations < 1:
+            raise ValueError(f"iterations must be at least 1, got {self.iterations}")
+        if not 0 <= self.stop <= self.start <= 1:
+            raise ValueError(f"the guidance window needs 0 <= stop <= start <= 1, got {self.stop} to {self.start}")
+        if self.importance not in IMPORTANCE:
+            raise ValueError(f"importance must be one of {', '.join(IMPORTANCE)}, got '{self.importance}'")
+        if self.support < 0:
+            raise ValueError(f"support must be at least 0 (0: the whole vocabulary), got {self.support}")
+
+    def active(self, u: float) -> bool:
+        return self.stop <= u <= self.start
+
+
+@dataclass(frozen=True)
+class Guided:
+    """What guidance returns."""
+
+    logits: Tensor | TopLogits  # (B, L, V)
+    importance: Tensor | None = None  # (B, L); None where guidance did not act
+
+
+class Check(NamedTuple):
+    """Something that must not go wrong, and whether it did not, as a number on the device."""
+
+    problem: str
+    passed: Tensor
+
+
+@dataclass(frozen=True)
+class Guidance:
+    """Weighted objectives and how to follow them."""
+
+    objectives: list[tuple[Objective, float]]
+    config: GuidanceConfig = GuidanceConfig()
+
+    def prepare(self, canvas: Canvas) -> Canvas:
+        """Lets every objective pin its tokens, in their order (a length comes first: see `control.parse`)."""
+        for objective, _ in self.objectives:
+            canvas = objective.prepare(canvas)
+        return canvas
+
+    @property
+    def needs_whole(self) -> bool:
+        """True when some objective, or the settings, ask for distributions over the whole vocabulary."""
+        return self.config.support == 0 or not all(_embeds_only(objective) for objective, _ in self.judging)
+
+    @property
+    def judging(self) -> list[tuple[Objective, float]]:
+        """The objectives that do not act by pinning alone."""
+        return [(o, weight) for o, weight in self.objectives if not getattr(o, "pins_only", False)]
+
+    def __call__(self, logits: Tensor | TopLogits, canvas: Canvas, u: float) -> Guided:
+        """Guided logits and importance at global time u; unchanged outside the window."""
+        if not self.config.active(u):
+            return Guided(logits)
+        guided, checks = self.push(logits, canvas, u, self.strength(u))
+        if checks:
+            raise_first([check.problem for check in checks], torch.stack([check.passed for check in checks]), u)
+        return guided
+
+    def strength(self, u: float) -> float:
+        """lambda at time u."""
+        return self.config.strength * STRENGTHS.get(self.config.schedule)(u)
+
+    def push(
+        self, logits: Tensor | TopLogits, canvas: Canvas, u: float, strength: float | Tensor
+    ) -> tuple[Guided, list[Check]]:
+        """All iterations; asks the device nothing, so what went wrong is in the checks."""
+        importance = None
+        checks: list[Check] = []
+        moved = self._moved(logits)
+        for iteration in range(self.config.iterations):
+            last = iteration == self.config.iterations - 1
+            gradient, norms = self._gradient(logits, canvas, u, last, checks)
+            if gradient is None:
+                return Guided(logits), []
+            push = strength * gradient if moved is None else strength * gradient * moved
+            logits = replace(logits, values=logits.values + push) if isinstance(logits, TopLogits) else logits + push
+            importance = norms
+        return Guided(logits, importance), checks
+
+    def _moved(self, logits: Tensor | TopLogits) -> Tensor | None:
+        """(R, k) True at the `support` largest values; None: all are moved."""
+        if not isinstance(logits, TopLogits) or not 0 < self.config.support < logits.values.shape[-1]:
+            return None
+        return logits.values >= logits.values.topk(self.config.support, dim=-1).values[:, -1:]
+
+    @property
+    def capture_key(self) -> Hashable | None:
+        """All that a push depends on beside its arguments; None when an objective cannot be replayed from a graph."""
+        judging = self.judging
+        keys = [getattr(objective, "capture_key", None) for objective, _ in judging]
+        if None in keys:
+            return None
+        config = self.config
+        return (config.iterations, config.importance, config.support, *keys, *(weight for _, weight in judging))
+
+    def _gradient(
+        self,
+        logits: Tensor | TopLogits,
+        canvas: Canvas,
+        u: float,
+        with_importance: bool,
+        checks: list[Check],
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """On the logits (B, L, V), or on the values (R, k) of `TopLogits`; and the norms (B, L) if asked for."""
+        top = logits if isinstance(logits, TopLogits) else None
+        with torch.enable_grad():
+            leaf = (logits.values if isinstance(logits, TopLogits) else logits).detach().float().requires_grad_(True)
+            text = SoftText(leaf, canvas, u) if top is None else TopText(top, leaf, canvas, u)
+            total = self._total_score(text, checks)
+            if total is None:
+                return None, None
+            watched = text.embeddings if with_importance and self.config.importance == "embeddings" else []
+            gradient, *on_embeddings = torch.autograd.grad(total, [leaf, *watched])
+        # One number: cheaper than a test of every entry.
+        checks.append(Check("the guidance gradient is not finite", gradient.sum().isfinite()))
+        norms = None
+        if with_importance:
+            parts = on_embeddings or [gradient if top is None else top.free.spread(gradient)]
+            norms = torch.stack([part.float().norm(dim=-1) for part in parts]).sum(0)
+        return gradient.to(leaf.dtype if top is not None else logits.dtype), norms  # type: ignore[union-attr]
+
+    def _total_score(self, text: SoftText, checks: list[Check]) -> Tensor | None:
+        total: Tensor | None = None
+        for objective, weight in self.objectives:
+            judgement = objective.judge(text)
+            if judgement is None:
+                continue
+            problem = f"the objective '{objective.name}' returned a score that is not a number"
+            checks.append(Check(problem, judgement.score.detach().isfinite().all()))
+            if not judgement.score.requires_grad:
+                raise ValueError(
+                    f"the objective '{objective.name}' does not depend on the text in a differentiable way: "
+                    "compute its score from text.probs, text.logits or text.embed(table)"
+                )
+            score = weight * judgement.score.sum()
+            total = score if total is None else total + score
+        return total
+
+    def probabilities(self, ids: Tensor, canvas: Canvas, vocab_size: int, u: float) -> dict[str, Tensor]:
+        """p(y | text) (B,) of every judging objective on hard tokens (B, L), for traces."""
+        return {o.name: judgement.log_prob.exp() for o, _, judgement in self._judged(ids, canvas, vocab_size, u)}
+
+    def scores(self, ids: Tensor, canvas: Canvas, vocab_size: int) -> Tensor:
+        """(B,) sum_j w_j score_j of finished texts (B, L); what is not a number is the worst."""
+        total = torch.zeros(len(ids), device=ids.device)
+        for _, weight, judgement in self._judged(ids, canvas, vocab_size, 0.0):
+            total = total + weight * judgement.score.float()
+        return total.nan_to_num(nan=-torch.inf)
+
+    @torch.no_grad()
+    def _judged(
+        self, ids: Tensor, canvas: Canvas, vocab_size: int, u: float
+    ) -> list[tuple[Objective, float, Judgement]]:
+        """Every judging objective, its weight, and what it makes of hard tokens (B, L)."""
+        judging = self.judging
+        if not judging:
+            return []
+        text: SoftText = HardText(ids, canvas, u)
+        whole = text if all(_embeds_only(o) for o, _ in judging) else _one_hot(ids, canvas, vocab_size, u)
+        judged = [(o, weight, o.judge(text if _embeds_only(o) else whole)) for o, weight in judging]
+        return [(o, weight, judgement) for o, weight, judgement in judged if judgement is not None]
+
+
+def _embeds_only(objective: Objective) -> bool:
+    return getattr(objective, "embeds_only", False)
+
+
+def _one_hot(ids: Tensor, canvas: Canvas, vocab_size: int, u: float) -> SoftText:
+    """Tokens (B, L) as distributions over the whole vocabulary."""
+    hard = torch.full((*ids.shape, vocab_size), -1e4, device=ids.device).scatter_(-1, ids[..., None], 1e4)
+    return SoftText(hard, canvas, u)
+
+
+def raise_first(problems: list[str], passed: Tensor, u: float) -> None:
+    """Raises the first problem whose check (n,) is False, after asking the device once for all of them."""
+    for problem, fine in zip(problems, passed.tolist(), strict=True):
+        if not fine:
+            raise ValueError(
+                f"{problem} at u = {u:.3f}: check the classifier's weights, or lower the guidance strength"
+            )

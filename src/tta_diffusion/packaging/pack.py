@@ -1,0 +1,85 @@
+"""A model directory with its controls -> the same in 8 bits, with one tokenizer for all."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from tta_diffusion.common.atomic import finished
+from tta_diffusion.control.classifier import check_vocabulary
+from tta_diffusion.denoiser import quantised
+from tta_diffusion.denoiser.checkpoint import CONFIG, load_config, read_weights
+from tta_diffusion.pipeline import CONTROLS
+
+RECORD = "run.json"  # what training says about a model
+CARD = "README.md"
+TOKENIZER = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "chat_template*")
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What was written."""
+
+    directory: Path
+    files: dict[str, int]  # path in the directory -> bytes
+
+    @property
+    def total(self) -> int:
+        return sum(self.files.values())
+
+
+def pack(source: str | Path, target: str | Path, controls: str | Path | None = None, overwrite: bool = False) -> Packed:
+    """Writes `source` in 8 bits to the directory `target`, which appears when it is complete.
+
+    Args:
+        controls: the directory of the classifiers, by name; None: `source`/controls.
+    """
+    source, target = Path(source), Path(target)
+    config, tokenizer = load_config(source), _tokenizer(source)
+    _require_finished(source)
+    if (target / CONFIG).is_file() and not overwrite:
+        raise ValueError(f"'{target}' holds a model already: choose another directory, or ask to overwrite it")
+    with finished(target, overwrite, CONFIG) as temporary:
+        (temporary / CONFIG).write_text(json.dumps(config.to_dict(), indent=2, sort_keys=True) + "\n")
+        _copy(source, temporary, (CARD, *TOKENIZER))
+        quantised.write(read_weights(source), temporary)
+        for path in sorted(Path(controls or source / CONTROLS).glob("*/config.json")):
+            _pack_control(path.parent, temporary / CONTROLS / path.parent.name, tokenizer)
+    files = {str(path.relative_to(target)): path.stat().st_size for path in sorted(target.rglob("*")) if path.is_file()}
+    return Packed(target, files)
+
+
+def _pack_control(source: Path, target: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    """A classifier without its tokenizer, once that has turned out to be the denoiser's."""
+    if any(source.glob("tokenizer*")):
+        check_vocabulary(_tokenizer(source), tokenizer, str(source))
+    target.mkdir(parents=True)
+    _copy(source, target, (CARD, "config.json"))
+    quantised.write(read_weights(source), target)
+
+
+def _tokenizer(directory: Path) -> PreTrainedTokenizerBase:
+    try:
+        return AutoTokenizer.from_pretrained(directory)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"no tokenizer in '{directory}': {str(error).splitlines()[0]}") from error
+
+
+def _copy(source: Path, target: Path, patterns: tuple[str, ...]) -> None:
+    for path in sorted({path for pattern in patterns for path in source.glob(pattern)}):
+        shutil.copyfile(path, target / path.name)
+
+
+def _require_finished(source: Path) -> None:
+    """A run that its time limit stopped has written a model too, but not one to ship."""
+    try:
+        record = json.loads((source / RECORD).read_text())
+        done, steps = record["step"], record["config"]["optim"]["steps"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # not from a run of ours, or without a record
+    if done < steps:
+        raise ValueError(f"'{source}' has {done:,} of {steps:,} training steps: go on with the same training command")

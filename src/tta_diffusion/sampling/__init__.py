@@ -1,0 +1,1 @@
+"""The loop from noise to text."""

@@ -1,0 +1,1 @@
+"""What a text is while it is being written."""

@@ -1,0 +1,190 @@
+"""Distributions over the vocabulary, one for each position, dense or sparse, and their embeddings.
+
+A soft token p (V,) enters a network as its expected embedding p @ E. Most of p is negligible for most of a
+trajectory, so `SparseTokens` keeps k entries and puts the rest of the mass on a mean embedding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from tta_diffusion.common.randomness import mix, spread
+
+_GATHERED_ROWS = 256  # positions whose tokens' embeddings are gathered at once
+_MOMENT_ROWS = 4096  # rows of a table that are held in double precision at once
+
+
+@dataclass(frozen=True)
+class DenseTokens:
+    """probs (B, L, V), rows summing to one; `scores` are the unnormalised logits they come from."""
+
+    scores: Tensor
+
+    @property
+    def probs(self) -> Tensor:
+        return self.scores.softmax(-1)
+
+    def embed(self, table: Tensor) -> Tensor:
+        """(B, L, H) = probs @ table, with table (V, H)."""
+        return self.probs.to(table.dtype) @ table
+
+
+@dataclass(frozen=True)
+class SparseTokens:
+    """ids and weights (B, L, k); what the weights leave of one lies on the other tokens, as `others` says."""
+
+    ids: Tensor
+    weights: Tensor
+    others: Tensor | None = None  # (B, V) how the rest of the mass lies in each text; None: evenly
+
+    def embed(self, table: Tensor) -> Tensor:
+        """(B, L, H): sum_j w_j E[id_j] + (1 - sum_j w_j) * others @ E."""
+        weights = self.weights.to(table.dtype)
+        rest = 1 - self.weights.sum(-1, keepdim=True).to(table.dtype)
+        centre = mean(table) if self.others is None else (self.others.to(table.dtype) @ table)[:, None]
+        return bag(self.ids, weights, table) + rest * centre
+
+
+@dataclass(frozen=True)
+class GroupedTokens:
+    """Sparse tokens with as many entries as each position needs: positions with equal k form a group."""
+
+    shape: tuple[int, int]  # B, L
+    groups: list[tuple[Tensor, SparseTokens]]  # places (n,) in the flattened (B, L), and their tokens (1, n, k)
+
+    def embed(self, table: Tensor) -> Tensor:
+        """(B, L, H)."""
+        out = table.new_empty(self.shape[0] * self.shape[1], table.shape[1])
+        for places, tokens in self.groups:
+            out[places] = tokens.embed(table)[0]
+        return out.view(*self.shape, -1)
+
+
+@dataclass(frozen=True)
+class TailTokens:
+    """Sparse tokens whose rest is random: a Gaussian with the moments of the table's rows (see `process.tail`)."""
+
+    ids: Tensor  # (B, L, k)
+    weights: Tensor  # (B, L, k)
+    rest: Tensor  # (B, L, 1) mass on the mean embedding
+    deviation: Tensor  # (B, L, 1) of the rest, in units of the root of the rows' covariance
+    keys: Tensor  # (B, L) int64 of its random numbers
+
+    def embed(self, table: Tensor) -> Tensor:
+        """(B, L, H): sum_j w_j E[id_j] + rest m + deviation C^{1/2} z, z ~ N(0, I_H) a function of the keys."""
+        m, root = moments(table)
+        z = normals(self.keys, table.shape[1]).to(table.dtype)
+        around = torch.addcmul(self.rest * m, self.deviation, (z @ root.to(table.dtype)).float())
+        return bag(self.ids, self.weights.to(table.dtype), table) + around.to(table.dtype)
+
+
+@dataclass(frozen=True)
+class EmbeddedTokens:
+    """Tokens of which only the embeddings are left."""
+
+    embedding: Tensor  # (B, L, H)
+
+    def embed(self, table: Tensor) -> Tensor:
+        return self.embedding
+
+
+SoftTokens = DenseTokens | SparseTokens | GroupedTokens | TailTokens | EmbeddedTokens
+
+
+def bag(ids: Tensor, weights: Tensor, table: Tensor) -> Tensor:
+    """(..., H) = sum_j weights[..., j] table[ids[..., j]], without gathering the rows first."""
+    width = ids.shape[-1]
+    places, shares = ids.reshape(-1, width), weights.reshape(-1, width)
+    if weights.requires_grad and table.is_cuda and table.dtype != torch.float32:  # torch has no kernel for its gradient
+        flat = WeightedBag.apply(places, shares, table)
+    else:
+        flat = F.embedding_bag(places, table, per_sample_weights=shares, mode="sum")
+    return flat.view(*ids.shape[:-1], -1)
+
+
+class WeightedBag(torch.autograd.Function):
+    """`embedding_bag` with a gradient on its weights alone: dw_rj = dy_r . table[ids_rj], few rows at a time."""
+
+    @staticmethod
+    def forward(ctx: Any, ids: Tensor, weights: Tensor, table: Tensor) -> Tensor:
+        ctx.save_for_backward(ids, table)
+        return F.embedding_bag(ids, table, per_sample_weights=weights, mode="sum")
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor, None]:
+        ids, table = ctx.saved_tensors
+        parts = zip(ids.split(_GATHERED_ROWS), gradient.split(_GATHERED_ROWS), strict=True)
+        found = [(F.embedding(some, table) @ one[..., None]).squeeze(-1) for some, one in parts]
+        return None, torch.cat(found), None
+
+
+def sparsify(scores: Tensor, k: int) -> SparseTokens:
+    """The k likeliest tokens of softmax(scores), their weights exact."""
+    top = scores.topk(min(k, scores.shape[-1]), dim=-1)
+    normaliser = torch.logsumexp(scores, dim=-1, keepdim=True)
+    return SparseTokens(top.indices, (top.values - normaliser).exp())
+
+
+def normals(keys: Tensor, width: int) -> Tensor:
+    """(..., width) float32 standard normal numbers of each key, two from each hash (Box and Muller)."""
+    bits = spread(mix(keys), (width + 1) // 2)
+    radius = (((bits & 0xFFFFFFFF).float() + 0.5) * 2.0**-32).log_().mul_(-2).clamp_min_(0).sqrt_()
+    angle = ((bits >> 32).float()).mul_(2 * math.pi * 2.0**-32)
+    return torch.cat([radius * angle.cos(), radius * angle.sin()], -1)[..., :width]
+
+
+class Moments(NamedTuple):
+    """Of the rows of a table: mean (H,), and the symmetric root (H, H) of their covariance."""
+
+    mean: Tensor
+    root: Tensor
+
+
+_MEANS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+_MOMENTS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+
+
+def mean(table: Tensor) -> Tensor:
+    """(H,) the mean row. Kept for weights that do not change; followed by gradients where those are wanted."""
+    if torch.is_grad_enabled() and table.requires_grad:
+        return table.mean(0)
+    return kept(_MEANS, table, lambda: table.detach().mean(0))
+
+
+def moments(table: Tensor) -> Moments:
+    """Mean and root of the covariance of the rows, float32, kept for weights that do not change."""
+
+    def make() -> Moments:
+        width = table.shape[1]
+        centre = torch.zeros(width, dtype=torch.float64, device=table.device)
+        square = torch.zeros(width, width, dtype=torch.float64, device=table.device)
+        for block in table.detach().split(_MOMENT_ROWS):
+            rows = block.double()
+            centre += rows.sum(0)
+            square.addmm_(rows.T, rows)
+        centre /= len(table)
+        covariance = square / len(table) - centre.outer(centre)
+        values, vectors = torch.linalg.eigh(covariance)  # a Cholesky root would need full rank
+        # The symmetric root: the signs of eigenvectors, which a device is free to choose, cancel.
+        return Moments(centre.float(), ((vectors * values.clamp_min(0).sqrt()) @ vectors.T).float())
+
+    return kept(_MOMENTS, table, make)
+
+
+def kept(store: WeakTensorKeyDictionary, table: Tensor, make: Callable[[], Any], version: int = 0) -> Any:
+    """What `make` gave for this table, made anew when the table was written to, moved or cast, or `version` changed."""
+    state = (table.data_ptr(), table._version, table.dtype, table.device, table.shape, version)
+    found = store.get(table)
+    if found is None or found[0] != state:
+        found = store[table] = (state, make())
+    return found[1]
