@@ -21,8 +21,8 @@ from torch import Tensor
 
 from tta_diffusion.fast import kernels
 from tta_diffusion.fast.nucleus import draw_from_nucleus
-from tta_diffusion.fast.top_k import _largest_by_chunks, largest
-from tta_diffusion.sampling.projection import ProjectionConfig, project
+from tta_diffusion.fast.top_k import _top_k_by_chunks, top_k
+from tta_diffusion.tokens.projection import ProjectionConfig, project
 from tta_diffusion.tokens.top_logits import TOP, FreeRows, TopLogits, top_logits
 
 FAILURES: list[str] = []
@@ -196,9 +196,9 @@ def times(raw: Tensor, free: FreeRows) -> None:
     timed("copy of the logits (contained in the next two)", lambda: buffer.copy_(raw))
     for name, enabled in (("torch", False), ("kernels", True)):
         timed(f"top_logits, {name}", with_kernels(enabled, lambda: top_logits(buffer.copy_(raw), free)))
-    timed("largest", lambda: largest(buffer, TOP))
+    timed("largest", lambda: top_k(buffer, TOP))
     for chunk in (16, 32, 64, 128):
-        timed(f"largest by chunks of {chunk}", partial(_largest_by_chunks, raw, TOP, chunk))
+        timed(f"largest by chunks of {chunk}", partial(_top_k_by_chunks, raw, TOP, chunk))
     timed("maxima of chunks of 64", lambda: raw[:, : vocab // 64 * 64].unflatten(-1, (-1, 64)).amax(-1))
     top = top_logits(raw.clone(), free)
     timed("scatter of minus infinity", lambda: top.logits.scatter_(-1, top.ids, -torch.inf))

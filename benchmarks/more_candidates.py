@@ -17,7 +17,8 @@ import torch
 from tta_diffusion import TTAPipeline
 from tta_diffusion.assets import shipped_model
 from tta_diffusion.bench.record import guide_fingerprint, read_record
-from tta_diffusion.bench.store import Sample, read_lines
+from tta_diffusion.bench.store import Sample
+from tta_diffusion.common.atomic import read_lines
 from tta_diffusion.control.objective import HardText
 from tta_diffusion.evaluation.bootstrap import interval
 from tta_diffusion.tokens.canvas import Canvas

@@ -11,8 +11,8 @@ import time
 import torch
 
 from tta_diffusion.fast import native
-from tta_diffusion.sampling.projection import ProjectionConfig, project
 from tta_diffusion.tokens.canvas import Canvas, SpecialTokens
+from tta_diffusion.tokens.projection import ProjectionConfig, project
 from tta_diffusion.tokens.top_logits import FreeRows, TopLogits, top_logits
 
 LENGTH = 61  # of a text, all of it to be written

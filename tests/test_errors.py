@@ -31,7 +31,7 @@ def copy(model_directory, tmp_path) -> Path:
     [
         ({"allocation": "adaptve"}, r"Unknown allocation policy 'adaptve'. Did you mean 'adaptive'\?"),
         ({"allocation": "adaptive:1.2"}, "smoothing must be between 0 and 1, got 1.2"),
-        ({"engine": "gpu"}, "Unknown noise engine 'gpu'. Known: dense, sparse"),
+        ({"engine": "gpu"}, "Unknown noise engine 'gpu'. Known: dense, tail"),
         ({"grid": "log"}, "Unknown time grid 'log'. Known: .*uniform"),
         ({"strength_schedule": "up"}, "Unknown strength schedule 'up'"),
         ({"step_rule": "ode"}, "Unknown step rule 'ode'"),

@@ -13,14 +13,17 @@ import torch
 from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from tta_diffusion.assets import shipped_model
+from tta_diffusion.assets import resolve, shipped_model
+from tta_diffusion.common.devices import find_device, find_dtype
 from tta_diffusion.common.randomness import Randomness
 from tta_diffusion.control.parse import ControlLibrary, Controls, parse_controls
-from tta_diffusion.denoiser.model import SimplexDenoiser
-from tta_diffusion.diffusion.simplex import SimplexState
+from tta_diffusion.denoiser.checkpoint import read_regime
+from tta_diffusion.denoiser.protocol import Denoiser
+from tta_diffusion.diffusion.process import State
+from tta_diffusion.sampling.regimes import REGIMES
+from tta_diffusion.sampling.repetition import Peers
 from tta_diffusion.sampling.sampler import Sampler, StepCallback, StepInfo
 from tta_diffusion.sampling.trace import Trace, describe_tokens
-from tta_diffusion.sampling.variety import Company
 from tta_diffusion.settings import GenerationConfig, make_sampler
 from tta_diffusion.streaming import DraftStream
 from tta_diffusion.tokens.canvas import Canvas, SpecialTokens
@@ -45,7 +48,7 @@ class TTAOutput:
 class TTAPipeline:
     """A denoiser, its tokenizer and its controls."""
 
-    denoiser: SimplexDenoiser
+    denoiser: Denoiser
     tokenizer: PreTrainedTokenizerBase
     library: ControlLibrary = field(init=False)
     controls_directory: Path | None = None
@@ -68,12 +71,12 @@ class TTAPipeline:
         dtype: torch.dtype | None = None,
     ) -> TTAPipeline:
         """A model directory (or the hub name of one): denoiser, tokenizer and `controls/`. None: the shipped model."""
-        path = shipped_model() if directory is None else _resolve(directory)
-        denoiser = SimplexDenoiser.from_pretrained(path, device)
+        path = shipped_model() if directory is None else resolve(directory)
+        denoiser = REGIMES.get(read_regime(path)).load(path, device)
         if dtype is not None:
             denoiser = denoiser.to(dtype)
         try:
-            tokenizer = AutoTokenizer.from_pretrained(path)
+            tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
         except (OSError, ValueError) as error:
             raise ValueError(f"no tokenizer in '{path}': {str(error).splitlines()[0]}") from error
         return cls(denoiser, tokenizer, path / CONTROLS)
@@ -158,7 +161,7 @@ class TTAPipeline:
         first = draw_seed(None) if seed is None else seed
         jobs = [(text, first + i) for i in range(num_samples)]
         rows = num_samples * config.candidates
-        start = SimplexState(start.ids.repeat(rows, 1), start.times.repeat(rows, 1))
+        start = State(start.ids.repeat(rows, 1), start.times.repeat(rows, 1))
         callback = self._callback(callback_on_step_end, None)
         return self._run(sampler, canvas.repeat(rows), jobs, config, callback, return_trace, start)
 
@@ -191,8 +194,8 @@ class TTAPipeline:
 
     def _canvas(self, prompts: list[str], config: GenerationConfig) -> Canvas:
         length = self.denoiser.config.length if config.max_length is None else config.max_length
-        if not 1 <= length <= self.denoiser.backbone.max_length:
-            raise ValueError(f"max_length must be between 1 and {self.denoiser.backbone.max_length}, got {length}")
+        if not 1 <= length <= self.denoiser.max_length:
+            raise ValueError(f"max_length must be between 1 and {self.denoiser.max_length}, got {length}")
         canvas = Canvas.blank(len(prompts), length, self.special)
         lead = [] if self.special.start is None else [self.special.start]
         for row, text in enumerate(prompts):
@@ -207,7 +210,7 @@ class TTAPipeline:
 
     def _draft(
         self, text: str, time: float | Sequence[float], sampler: Sampler, config: GenerationConfig
-    ) -> tuple[Canvas, SimplexState]:
+    ) -> tuple[Canvas, State]:
         """A text at given times as the state to go on from, and the sheet with what may not change."""
         canvas = self._canvas([""], replace(config, min_length=0))  # the given text says how long
         tokens = self.library.tokenise(text)
@@ -231,7 +234,7 @@ class TTAPipeline:
             draft[0, offset + len(tokens)] = self.special.end
         if sampler.guidance:
             canvas = sampler.guidance.prepare(canvas)
-        return canvas, SimplexState(draft, start_times)
+        return canvas, State(draft, start_times)
 
     def _callback(
         self, user: Callable[[TTAPipeline, int, float, StepInfo], None] | None, stream: DraftStream | None
@@ -255,25 +258,25 @@ class TTAPipeline:
         config: GenerationConfig,
         callback: StepCallback | None,
         trace: bool,
-        start: SimplexState | None = None,
+        start: State | None = None,
     ) -> TTAOutput:
         device = self.denoiser.device
         sequences, steps, traces, scores = [], [], [], []
         rows = [(text, seed, candidate) for text, seed in jobs for candidate in range(config.candidates)]
-        company = Company.of([text for text, *_ in rows], config.variety, device) if config.variety else None
+        peers = Peers.of([text for text, *_ in rows], config.variety, device) if config.variety else None
         for low in range(0, len(rows), config.batch_size):
             high = min(low + config.batch_size, len(rows))
             seeds = [sequence_seed(*row) for row in rows[low:high]]
             begin = None
             if start is not None:
-                begin = SimplexState(start.ids[low:high].to(device), start.times[low:high].to(device))
+                begin = sampler.process.begin(start.ids[low:high].to(device), start.times[low:high].to(device))
             sheet = canvas.rows(low, high).to(device)
-            here = company.rows(low, high) if company else None
+            here = peers.rows(low, high) if peers else None
             output = sampler.sample(sheet, Randomness.from_seeds(seeds, device), begin, callback, trace, here)
-            if company and here:
-                company = replace(company, finished=here.remember(output.ids, sheet))
+            if peers and here:
+                peers = replace(peers, finished=here.remember(output.ids, sheet))
             sequences.append(output.ids.cpu())
-            steps += [output.steps] * (high - low)
+            steps += output.steps
             traces += output.traces or []
             if config.candidates > 1 and sampler.guidance:
                 scores.append(sampler.guidance.scores(output.ids, sheet, self.denoiser.config.vocab_size).cpu())
@@ -329,18 +332,11 @@ def draw_seed(generator: torch.Generator | None) -> int:
     return secrets.randbits(31) if generator is None else int(torch.randint(2**31, (), generator=generator))
 
 
-def _resolve(directory: str | Path) -> Path:
-    """A local directory as it is, a hub name downloaded (configs, tokenizers and safetensors only)."""
-    if Path(directory).is_dir():
-        return Path(directory)
-    name = str(directory)
-    if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        raise ValueError(f"no model at '{directory}': the directory does not exist")
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+def load_pipeline(model: str, device: str = "auto", dtype: str | None = None) -> TTAPipeline:
+    """A pipeline from names that a user gave, without the chatter of the libraries below it."""
+    from transformers.utils import logging
 
-    try:
-        return Path(snapshot_download(name, allow_patterns=["*.json", "*.txt", "*.safetensors"]))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise ValueError(f"'{name}' is no local directory, and the hub did not give it: {first}") from error
+    kind = find_dtype(dtype)
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    return TTAPipeline.from_pretrained(model, find_device(device), kind)

@@ -14,32 +14,68 @@ from tta_diffusion.common.registry import closest
 from tta_diffusion.control.classifier import AttributeObjective
 from tta_diffusion.control.guidance import Guidance, GuidanceConfig
 from tta_diffusion.control.objective import Objective
-from tta_diffusion.denoiser.model import SimplexDenoiser
-from tta_diffusion.diffusion.simplex import SimplexProcess
-from tta_diffusion.sampling.projection import ProjectionConfig
+from tta_diffusion.denoiser.protocol import Denoiser
+from tta_diffusion.sampling.regimes import REGIMES
 from tta_diffusion.sampling.sampler import Sampler, SamplerConfig
+
+MOST_STEPS = 20_000
+FEEDBACK = {"guided": 1.0, "plain": 0.0}
+# Old names, understood for one more version.
+RENAMED = {"judged_at_once": "score_batch", "stutter": "local_repetition_penalty"}
+# Every choice of the authors' released code that a setting can express (docs/method.md names them all).
+PRESETS: dict[str, dict[str, Any]] = {
+    "paper": {
+        "allocation": "adaptive:0.6",
+        "strength": 2000.0,
+        "max_strength": 50_000.0,
+        "iterations": 3,
+        "guidance_start": 1.0,
+        "guidance_stop": 1e-6,  # not at t = 0
+        "strength_schedule": "constant",
+        "penalty": 0.005,  # 1 / 200, the batch of their script
+        "importance": "embeddings",
+        "support": 0,
+        "feedback": "guided",
+        "top_p": 0.99,
+        "top_k": 0,
+        "temperature": 1.0,
+        "variety": 0.0,
+        "local_repetition_penalty": 0.0,
+        "candidates": 1,
+        "grid": "released",
+        "engine": "dense",
+        "step_rule": "ddpm",
+        "time_conditioning": "global",
+        "min_length": 0,
+        "snap": True,
+        "early_exit": False,
+    }
+}
 
 
 @dataclass(frozen=True)
 class GenerationConfig:
     """Every setting of a call, flat, so that a YAML file or keyword arguments can name it."""
 
+    preset: str | None = None  # a group of settings by name, over which the others are laid
     steps: int = 50
     allocation: str | Allocation = "adaptive:0.6"
     strength: float = 2000.0
+    max_strength: float = math.inf  # whatever the schedule makes of the strength
     iterations: int = 3
     guidance_start: float = 1.0
     guidance_stop: float = 0.0
     strength_schedule: str = "constant"
     penalty: float = 0.0  # weight of the wrong classes' log p in a classifier's score
-    judged_at_once: int = 0  # texts that a classifier judges at once; 0: as many as keep memory small
+    score_batch: int = 0  # texts that a classifier scores at once; 0: as many as keep memory small
     importance: str = "embeddings"
     support: int = 128  # tokens that guidance moves at each position, the likeliest; 0: the whole vocabulary
+    feedback: str | float = "guided"  # what self-conditioning sees: guided, plain, or the share of the guided one
     top_p: float = 0.9
     top_k: int = 0
     temperature: float = 1.0
     variety: float = 0.0  # nats off a token that repeats three of an earlier text of the same prompt; 0: off
-    stutter: float = 0.0  # nats off a token one or two places back, or that repeats a pair of its text; 0: off
+    local_repetition_penalty: float = 0.0  # nats off a token one or two places back, or that repeats a pair; 0: off
     candidates: int = 1  # texts written for each that is kept: the one the controls find best
     grid: str | Tensor = "uniform"
     engine: str = "tail"
@@ -54,21 +90,46 @@ class GenerationConfig:
 
     def override(self, settings: dict[str, Any]) -> GenerationConfig:
         """A copy with some settings changed; an unknown one is an error that names the nearest known one."""
+        settings = {RENAMED.get(name, name): value for name, value in settings.items()}
         hints = get_type_hints(type(self))
         known = [f.name for f in fields(self)]
         for name in settings:
             if name not in known:
                 raise ValueError(f"Unknown setting '{name}'.{closest(name, known)}")
+        if (preset := settings.get("preset")) is not None:
+            if preset not in PRESETS:
+                raise ValueError(f"Unknown preset '{preset}'.{closest(str(preset), list(PRESETS))}")
+            settings = PRESETS[preset] | settings
         changed = replace(self, **{name: fit(hints[name], value, name) for name, value in settings.items()})
-        for name, least in (("steps", 1), ("candidates", 1), ("batch_size", 1), ("min_length", 0)):
-            if getattr(changed, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(changed, name)}")
-        for name in ("variety", "stutter"):
-            if not 0 <= getattr(changed, name) < math.inf:
-                raise ValueError(f"{name} must be a finite number of at least 0 (0: off), got {getattr(changed, name)}")
+        changed._check()
         if isinstance(changed.grid, Tensor):
             changed = replace(changed, steps=len(changed.grid))
         return changed
+
+    def _check(self) -> None:
+        for name, least in (("steps", 1), ("candidates", 1), ("batch_size", 1), ("min_length", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if self.steps > MOST_STEPS:
+            raise ValueError(f"steps must be at most {MOST_STEPS}, got {self.steps}: more change nothing")
+        for name in ("variety", "local_repetition_penalty"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be a finite number of at least 0 (0: off), got {getattr(self, name)}")
+        _ = self.feedback_share
+
+    @property
+    def feedback_share(self) -> float:
+        """How much of the guided prediction self-conditioning sees, between 0 and 1."""
+        share = FEEDBACK.get(str(self.feedback))
+        if share is not None:
+            return share
+        try:
+            share = float(self.feedback)
+        except ValueError:
+            share = math.nan
+        if not 0 <= share <= 1:
+            raise ValueError(f"feedback must be guided, plain or a share between 0 and 1, got '{self.feedback}'")
+        return share
 
     @property
     def kept_at_once(self) -> int:
@@ -76,9 +137,7 @@ class GenerationConfig:
         return max(1, self.batch_size // self.candidates)
 
 
-def make_sampler(
-    denoiser: SimplexDenoiser, objectives: list[tuple[Objective, float]], config: GenerationConfig
-) -> Sampler:
+def make_sampler(denoiser: Denoiser, objectives: list[tuple[Objective, float]], config: GenerationConfig) -> Sampler:
     """The sampler of a call. Without a judging objective there is no importance: policies that read it are constant."""
     guidance = GuidanceConfig(
         config.strength,
@@ -88,27 +147,23 @@ def make_sampler(
         config.strength_schedule,
         config.importance,
         config.support,
+        config.max_strength,
     )
-    asked: dict[str, Any] = {"penalty": config.penalty, "at_once": config.judged_at_once}
+    asked: dict[str, Any] = {"penalty": config.penalty, "score_batch": config.score_batch}
     if given := {name: value for name, value in asked.items() if value}:
         objectives = [(replace(o, **given) if isinstance(o, AttributeObjective) else o, w) for o, w in objectives]
     allocation = parse_allocation(config.allocation)
-    if allocation.signal == "importance" and all(getattr(objective, "pins_only", False) for objective, _ in objectives):
+    if allocation.needs_guidance and all(getattr(objective, "pins_only", False) for objective, _ in objectives):
         allocation = Allocation("constant")
-    own = denoiser.config
-    return Sampler(
-        denoiser,
-        SimplexProcess(own.vocab_size, own.scale, own.schedule, config.engine, config.step_rule),
-        SamplerConfig(
-            config.steps,
-            config.grid,
-            ProjectionConfig(config.top_p, config.top_k, config.temperature),
-            config.time_conditioning or own.time_conditioning,
-            config.snap,
-            config.early_exit,
-            config.graphs,
-            config.stutter,
-        ),
-        allocation,
-        Guidance(objectives, guidance) if objectives else None,
+    trajectory = SamplerConfig(
+        config.steps,
+        config.grid,
+        config.time_conditioning or denoiser.config.time_conditioning,
+        config.feedback_share,
+        config.snap,
+        config.early_exit,
+        config.graphs,
+        config.local_repetition_penalty,
     )
+    process = REGIMES.get(denoiser.config.regime).process(denoiser.config, config)
+    return Sampler(denoiser, process, trajectory, allocation, Guidance(objectives, guidance) if objectives else None)

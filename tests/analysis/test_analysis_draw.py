@@ -12,9 +12,9 @@ from small_trace import make_trace
 from typer.testing import CliRunner
 
 from tta_diffusion.analysis import scores
-from tta_diffusion.analysis import similarity as likeness
+from tta_diffusion.analysis import similarity as similarity
 from tta_diffusion.analysis.figures import base
-from tta_diffusion.analysis.group import load_groups, measure_likeness, measure_perplexity
+from tta_diffusion.analysis.group import load_groups, measure_perplexity, measure_similarity
 from tta_diffusion.analysis.pack import append_pack
 from tta_diffusion.analysis.run import analyze
 from tta_diffusion.analysis.summary import Findings, write_summary
@@ -28,7 +28,7 @@ STEPS, TEXTS = 12, 9
 
 
 def half(texts, before):
-    return {name: [0.5] * len(texts) for name in likeness.MEASURES}
+    return {name: [0.5] * len(texts) for name in similarity.MEASURES}
 
 
 def busy(restlessness: float, seed: int) -> Trace:
@@ -64,7 +64,7 @@ def out(tmp_path: Path, monkeypatch) -> Path:
         traces = [busy(restless * (0.3 + 0.7 * i / TEXTS), i) for i in range(TEXTS)]
         about = {"policy": policy, "objective": "sentiment", "settings": {"steps": STEPS}}
         append_pack(tmp_path / "traces" / f"{policy.replace(':', '-')}.zip", traces, about)
-    monkeypatch.setattr(likeness.SemanticLikeness, "from_pretrained", lambda: half)
+    monkeypatch.setattr(similarity.SemanticSimilarity, "from_pretrained", lambda: half)
     monkeypatch.setattr(scores.Perplexities, "_score", lambda self, texts: [float(len(t)) for t in texts])
     monkeypatch.setattr(scores, "model_config", lambda name, what: None)
     monkeypatch.setattr(base, "DPI", 30)  # nobody looks at these
@@ -108,16 +108,16 @@ def test_what_was_scored_is_not_scored_again(out, monkeypatch):
     found, calls = [], []
     for _ in range(2):
         group = load_groups(out / "traces")[0]
-        measure_likeness(group, count, 2, out / "likeness.npz")
+        measure_similarity(group, count, 2, out / "similarity.npz")
         measure_perplexity(group, scores.Perplexities("judge", out / "perplexity.jsonl"), drafts=3)
         found.append(group)
         calls.append(len(asked))
         monkeypatch.setattr(scores.Perplexities, "_score", None)
     assert calls[0] == calls[1] > 0
-    assert np.array_equal(found[0].likeness["BLEU"], found[1].likeness["BLEU"])
+    assert np.array_equal(found[0].similarity["BLEU"], found[1].similarity["BLEU"])
     assert np.array_equal(found[0].perplexity, found[1].perplexity)
     assert np.array_equal(found[0].draft_perplexity, found[1].draft_perplexity)
-    measure_likeness(found[0], count, 1, out / "likeness.npz")  # other timesteps
+    measure_similarity(found[0], count, 1, out / "similarity.npz")  # other timesteps
     assert len(asked) > calls[1]
 
 

@@ -1,4 +1,4 @@
-"""Fluctuation and likeness of a trace, worked out by hand."""
+"""Fluctuation and similarity of a trace, worked out by hand."""
 
 from __future__ import annotations
 

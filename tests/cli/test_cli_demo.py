@@ -14,11 +14,11 @@ from rich.console import Console
 
 from tta_diffusion.analysis.text import step_text
 from tta_diffusion.cli import main as cli
+from tta_diffusion.common.progress import Progress
 from tta_diffusion.demo.cases import CASES, Case, usable
 from tta_diffusion.demo.frames import CHANGED, GIVEN, KEY, frames
 from tta_diffusion.demo.pace import LEAST, MOST, PATIENCE, affordable_steps
 from tta_diffusion.demo.page import page
-from tta_diffusion.demo.progress import Progress
 from tta_diffusion.demo.run import Pair, write
 from tta_diffusion.demo.table import table
 from tta_diffusion.pipeline import TTAPipeline
@@ -32,7 +32,7 @@ STEPS = 4
 
 @pytest.fixture(scope="module")
 def pairs(pipeline: TTAPipeline) -> list[Pair]:
-    with Progress(4, STEPS) as progress:
+    with Progress("4 texts", 4 * STEPS) as progress:
         return list(write(pipeline, SMALL, STEPS, 3, progress))
 
 
@@ -113,7 +113,7 @@ def test_the_command(
     assert "A topic" not in text
     assert text.splitlines()[-1].endswith(out.as_uri())
     assert len(err.splitlines()) == 8
-    assert "8/8 With keywords, adaptive:0.6; about 0 s left" in err
+    assert "With keywords, adaptive:0.6: 100%, 0:00:00 left" in err
     assert len(content(out.read_text())["cases"]) == 4
 
 
@@ -131,10 +131,15 @@ def test_progress_on_a_terminal_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setenv("TERM", "xterm-256color")
-    with Progress(2, 4) as progress:
-        progress.step()
-        progress.text("one", 3)
-    assert "1/2 texts" in sys.stderr.getvalue()  # type: ignore[attr-defined]
+    with Progress("2 texts", 8) as progress:
+        progress.advance()
+        progress.advance(3, "one")
+        progress.note("nothing but the bar")
+    shown = sys.stderr.getvalue()  # type: ignore[attr-defined]
+    assert "2 texts:   0%|" in shown
+    assert "one:  50%|" in shown
+    assert "left" in shown
+    assert "nothing but the bar" not in shown
 
 
 def test_wrong_input_is_one_sentence(

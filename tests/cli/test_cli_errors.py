@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from conftest import make_classifier, make_tokenizer
+from tta_diffusion import assets
 from tta_diffusion.cli import main as cli
-from tta_diffusion.cli import model as model_module
 
 LONG = "the " * 40
 
@@ -51,7 +51,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
         (["--max-length", "4000"], "max_length must be between 1 and"),
         (["--top-p", "2"], "top_p"),
         (["--grid", "unifrm"], "Did you mean 'uniform'?"),
-        (["--engine", "spars"], "Did you mean 'sparse'?"),
+        (["--engine", "tial"], "Did you mean 'tail'?"),
         (["--dtype", "float8"], "Unknown dtype"),
         (["--device", "toaster"], "Unknown device"),
         (["--stepz", "3"], "--stepz"),
@@ -119,7 +119,7 @@ def test_a_classifier_with_another_vocabulary(tmp_path: Path, capsys: pytest.Cap
 
 def test_no_model_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.delenv("TTA_MODEL")
-    monkeypatch.setattr(model_module, "SHIPPED", tmp_path / "missing")
+    monkeypatch.setattr(assets, "MODEL", tmp_path / "missing")
     sentence = refused(capsys, "generate", "the")
     assert "--model" in sentence
     assert "TTA_MODEL" in sentence
@@ -135,6 +135,6 @@ def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*arguments: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(model_module, "find_device", broken)
+    monkeypatch.setattr("tta_diffusion.pipeline.find_device", broken)
     with pytest.raises(ZeroDivisionError):
         cli.main(["generate", "the"])

@@ -9,8 +9,8 @@ import pytest
 import typer
 
 import tta_diffusion
+from tta_diffusion import assets
 from tta_diffusion.cli import main as cli
-from tta_diffusion.cli import model as model_module
 
 
 def say(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -47,7 +47,7 @@ def test_env_names_versions_device_and_model(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("TTA_MODEL", raising=False)
-    monkeypatch.setattr(model_module, "SHIPPED", tmp_path / "missing")
+    monkeypatch.setattr(assets, "MODEL", tmp_path / "missing")
     rows = dict(line.split(maxsplit=1) for line in say(capsys, "env").splitlines())
     assert rows.keys() >= {
         "python",

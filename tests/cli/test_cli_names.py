@@ -50,5 +50,5 @@ def test_every_setting_and_key_is_an_option() -> None:
 
 def test_help_lines_fit_a_terminal() -> None:
     blocks = [part for part in generate.EPILOG.split("\n\n") if part.startswith("\b")]
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     assert all(len(line) <= 78 for block in blocks for line in block.splitlines())

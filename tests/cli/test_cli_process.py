@@ -33,10 +33,11 @@ def test_help_answers_at_once(arguments: list[str]) -> None:
 
 
 def test_the_command_line_does_not_import_torch() -> None:
-    modules = (
-        "demo, env, errors, generate, lazy, listing, main, model, names, output, prompts, request, rewrite, run, ship"
+    modules = "demo, env, errors, generate, lazy, listing, main, names, output, prompts, request, rewrite, run, ship"
+    code = (
+        f"import sys; from tta_diffusion import assets; from tta_diffusion.common import devices, progress; "
+        f"from tta_diffusion.cli import {modules}; print({{'torch', 'transformers'}} & {{*sys.modules}})"
     )
-    code = f"import sys; from tta_diffusion.cli import {modules}; print({{'torch', 'transformers'}} & {{*sys.modules}})"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
 
 

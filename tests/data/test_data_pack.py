@@ -48,6 +48,15 @@ def test_partial_one_gives_single_sentences_and_bos_can_be_off() -> None:
     assert run(document, partial=1.0, bos=None) == [[500 + i, EOS] + [PAD] * 6 for i in (10, 11, 12)]
 
 
+def test_filled_sequences_go_on_into_the_next_sentence_which_begins_anew() -> None:
+    document = [sentence(10, 11), sentence(12, 13), sentence(14, 15, 16, 17)]
+    assert run(document, filled=1.0) == [
+        [BOS, 510, 11, 12, 13, 14, 15, 16],
+        [BOS, 514, 15, 16, 17, EOS, PAD, PAD],
+    ]
+    assert run(document, filled=1.0, partial=1.0) == run(document, partial=1.0), "single sentences stay single"
+
+
 def test_short_documents_are_dropped() -> None:
     assert run([sentence(10), sentence(11, 12)], min_tokens=4) == []
     assert len(run([sentence(10), sentence(11, 12)], min_tokens=3)) == 1
@@ -69,7 +78,7 @@ def test_no_token_is_lost_but_by_the_stated_rules(
     texts: list[list[int]], length: int, with_bos: bool, partial: float, overlong: str, min_tokens: int, seed: int
 ) -> None:
     bos = BOS if with_bos else None
-    packing = Packing(length, PAD, EOS, bos, partial, overlong, min_tokens)
+    packing = Packing(length, PAD, EOS, bos, partial, overlong=overlong, min_tokens=min_tokens)
     document = [sentence(*ids) for ids in texts]
     sequences = list(pack(document, packing, random.Random(seed)))
     room = length - with_bos

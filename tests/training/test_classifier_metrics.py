@@ -100,7 +100,7 @@ def test_folding_divides_the_logits(kind: str) -> None:
     torch.testing.assert_close(model(input_ids=ids).logits, before / 2.5)
 
 
-@pytest.mark.parametrize("engine", ["dense", "sparse"])
+@pytest.mark.parametrize("engine", ["dense", "tail"])
 def test_soft_inputs_are_clean_without_noise_and_keep_the_start(engine: str) -> None:
     store = make_store([0, 1] * 8)
     table = torch.randn(40, 6)

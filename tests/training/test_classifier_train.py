@@ -24,6 +24,7 @@ from tta_diffusion.denoiser.config import DenoiserConfig
 from tta_diffusion.denoiser.model import SimplexDenoiser
 from tta_diffusion.pipeline import special_tokens
 from tta_diffusion.tokens.canvas import Canvas
+from tta_diffusion.tokens.logits import DenseLogits
 from tta_diffusion.training.classifier.config import ClassifierConfig, ModelSettings
 from tta_diffusion.training.classifier.model import build_classifier
 from tta_diffusion.training.classifier.prepare import prepare
@@ -133,18 +134,23 @@ def test_guidance_climbs_its_gradient(
     if backbone is MODERNBERT:
         directory = tmp_path / "sentiment"
         train(recipe(str(data / "sentiment"), directory, model={"backbone": backbone}, optim=SHORT))
-    objective = load_classifier(directory, "positive", "sentiment", tokenizer)
-    guidance = Guidance([(objective, 1.0)], GuidanceConfig(strength=20.0, iterations=10))
     torch.manual_seed(0)
     canvas = Canvas.blank(2, LENGTH, special_tokens(tokenizer)).pin(0, 0, [2]).pin(1, 0, [2])
     logits = torch.randn(2, LENGTH, len(tokenizer))
     logits[..., :5] = -10.0
-    guided = guidance(logits, canvas, 0.5)
-    assert guided.importance is not None
-    assert bool((guided.importance[:, 1:] > 0).all())
-    before, after = (objective.judge(SoftText(x, canvas, 0.5)).log_prob.exp() for x in (logits, guided.logits))
-    assert bool((after >= before - 1e-6).all())
-    assert float(after.max()) > 0.8 > float(before.max())
+    climbed = []
+    for label in ("positive", "negative"):
+        objective = load_classifier(directory, label, "sentiment", tokenizer)
+        guidance = Guidance([(objective, 1.0)], GuidanceConfig(strength=20.0, iterations=10))
+        guided = guidance(DenseLogits(logits), canvas, 0.5)
+        assert guided.importance is not None
+        assert bool((guided.importance[:, 1:] > 0).all())
+        shown = (logits, guided.logits.values)
+        before, after = (objective.judge(SoftText(x, canvas, 0.5)).log_prob.exp() for x in shown)
+        assert bool((after >= before - 1e-6).all())
+        assert float(after.max()) > 0.8
+        climbed.append(float(before.max()) < 0.8)
+    assert any(climbed), "nonsense is not both; which it is taken for depends on the training"
 
 
 def sureness(directory: Path, text: str) -> float:
@@ -254,8 +260,9 @@ def test_it_can_start_from_a_denoiser(
 
 def test_it_can_start_from_any_encoder(data: Path, trained: Path, tmp_path: Path) -> None:
     """Here from a classifier with two labels: a head of another size is made anew."""
-    config = recipe(str(data / "topic"), tmp_path / "topic", model={"start": str(trained), "backbone": {}}, optim=SHORT)
-    report = train(config)
+    # Longer than the others: with their few steps it depends on the seed whether all three words are told apart yet.
+    model, optim = {"start": str(trained), "backbone": {}}, {"steps": 300, "lr": 2e-3}
+    report = train(recipe(str(data / "topic"), tmp_path / "topic", model=model, optim=optim))
     assert report["tasks"]["topic"]["after"]["clean"]["accuracy"] > 0.9
 
 

@@ -119,8 +119,8 @@ def test_a_micro_batch_does_not_depend_on_who_works_on_it(corpus: Path, tmp_path
     run = Run(config, ALONE)
 
     def batches(rank: int, size: int, first: int) -> list[Tensor]:
-        world = replace(ALONE, rank=rank, size=size)
-        micro_batches = next(stream(run.data, config, run.state.times, world, first))
+        group = replace(ALONE, rank=rank, size=size)
+        micro_batches = next(stream(run.data, config, run.state.times, group, first))
         return [torch.cat([m.ids.flatten(), m.times.flatten(), m.pinned.flatten()]) for m in micro_batches]
 
     for step in (0, 2):

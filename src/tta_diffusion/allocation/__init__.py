@@ -1,4 +1,7 @@
+"""Policies: a time for each token."""
+
 from tta_diffusion.allocation.allocator import Allocation, parse_allocation
 from tta_diffusion.allocation.policies import POLICIES
+from tta_diffusion.allocation.signals import SIGNALS, Moment
 
-__all__ = ["POLICIES", "Allocation", "parse_allocation"]
+__all__ = ["POLICIES", "SIGNALS", "Allocation", "Moment", "parse_allocation"]

@@ -1,22 +1,26 @@
 """From a string such as `adaptive:0.6+monotone` to per-token times.
 
-A specification is a policy with an optional argument, then wrappers: `warmup:0.2` keeps every token at the global
-time until a fifth of the trajectory is done, `monotone` never raises a token's time again.
+A specification is a policy with optional arguments (`random:0.2,0.8`), optionally another signal for it to read
+(`adaptive:0.4@confidence`), then wrappers: `warmup:0.2` keeps every token at the global time until a fifth of the
+trajectory is done, `monotone` never raises a token's time again, `once` keeps the draws of a random signal along the
+trajectory. `matched(SPEC)` is the control of a policy: all of its tokens at its own mean time, at every step.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tta_diffusion.allocation.policies import POLICIES, check_unit
+from tta_diffusion.allocation.signals import SIGNALS, Moment
 from tta_diffusion.common.registry import closest
 from tta_diffusion.diffusion.schedule import AlphaBar
 
-WRAPPERS = ("warmup", "monotone")
+WRAPPERS = ("warmup", "monotone", "once", "matched")
+_DRAWN = ("random", "spread", "parity")  # signals that change from step to step although nothing else does
 
 
 @dataclass(frozen=True)
@@ -24,35 +28,53 @@ class Allocation:
     """A parsed specification."""
 
     policy: str = "constant"
-    argument: float | None = None
+    arguments: tuple[float, ...] = ()
+    reads: str | None = None  # a signal in place of the policy's own
     warmup: float = 0.0
     monotone: bool = False
+    once: bool = False  # draws are those of the first step
+    matched: bool = False  # all tokens at the mean time of the policy
 
     def __post_init__(self) -> None:
         entry = POLICIES.get(self.policy)
-        if self.argument is not None and entry.argument is None:
-            raise ValueError(f"the allocation policy '{self.policy}' takes no argument, got {self.argument}")
+        if len(self.arguments) > len(entry.defaults):
+            names = f"takes {len(entry.defaults)} ({', '.join(entry.defaults)})" if entry.defaults else "takes none"
+            raise ValueError(f"the allocation policy '{self.policy}' {names} of the {len(self.arguments)} arguments")
+        if self.reads is not None:
+            SIGNALS.get(self.reads)
+            if entry.signal is None:
+                raise ValueError(f"the allocation policy '{self.policy}' reads no signal: leave '@{self.reads}' out")
         check_unit("warmup", self.warmup)
         # A bad argument should fail here, not in the middle of a trajectory.
         probe = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
-        entry.function(torch.ones(1, 1, dtype=torch.float64), probe, probe, probe >= 0, **self._arguments())
+        entry.function(torch.ones(1, 1, dtype=torch.float64), probe, probe, probe >= 0, **self._named())
 
     @property
     def signal(self) -> str | None:
-        """What the policy reads: None, "importance", "confidence", "entropy" or "random"."""
-        return POLICIES.get(self.policy).signal
+        """What is read, by its name in `signals`; None: nothing."""
+        return self.reads or POLICIES.get(self.policy).signal
+
+    @property
+    def needs_guidance(self) -> bool:
+        """True where without a judging objective there is nothing to read."""
+        return self.signal in ("importance", "sure-importance")
 
     @property
     def falls(self) -> bool:
         """False for a policy that may raise a token's time although the global one falls."""
-        late_fixed = self.policy == "fixed" and self.warmup > 0 and bool(self.argument)
-        return self.monotone or not (self.policy == "random" or late_fixed)
+        late_fixed = self.policy == "fixed" and self.warmup > 0 and bool(self.arguments and self.arguments[0])
+        rises = self.policy in ("random", "centred") or self.signal in _DRAWN
+        return self.monotone or not (rises or late_fixed)
 
-    def _arguments(self) -> dict[str, Any]:
-        entry = POLICIES.get(self.policy)
-        if entry.argument is None:
-            return {}
-        return {entry.argument: entry.default if self.argument is None else self.argument}
+    def read(self, now: Moment) -> Tensor | None:
+        """(B, L) the signal at a step; None where there is none."""
+        if self.signal is None:
+            return None
+        return SIGNALS.get(self.signal)(replace(now, step=0) if self.once else now)
+
+    def _named(self) -> dict[str, Any]:
+        defaults = POLICIES.get(self.policy).defaults
+        return defaults | dict(zip(defaults, self.arguments, strict=False))
 
     def times(
         self,
@@ -77,7 +99,7 @@ class Allocation:
         wanted = entry.signal is None or signal is not None
         name = self.policy if wanted and u <= 1 - self.warmup else "constant"
         function = POLICIES.get(name).function
-        arguments = self._arguments() if name == self.policy else {}
+        arguments = self._named() if name == self.policy else {}
         if name == "budgeted" and alpha_bar is not None:
             arguments["alpha_bar"] = alpha_bar
         global_time = torch.full((len(free), 1), u, dtype=torch.float64, device=free.device)
@@ -88,33 +110,46 @@ class Allocation:
         times = function(global_time, read, free.cumsum(-1) - 1, mask, **arguments)
         if self.monotone and before is not None:
             times = torch.minimum(times, before)
+        if self.matched:
+            mean = times.masked_fill(~mask, 0.0).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp_min(1)
+            times = torch.where(mask, mean, times)
         return times.masked_fill(~free, 0.0)
 
     def __str__(self) -> str:
-        text = self.policy if self.argument is None else f"{self.policy}:{_number(self.argument)}"
+        text = self.policy + (":" + ",".join(map(_number, self.arguments)) if self.arguments else "")
+        text += f"@{self.reads}" if self.reads else ""
         text += f"+warmup:{_number(self.warmup)}" if self.warmup else ""
-        return text + ("+monotone" if self.monotone else "")
+        text += ("+monotone" if self.monotone else "") + ("+once" if self.once else "")
+        return f"matched({text})" if self.matched else text
 
 
 def parse_allocation(spec: str | Allocation) -> Allocation:
-    """`policy[:argument][+warmup:w][+monotone]`; what is wrong with it is said in one sentence."""
+    """`policy[:argument,...][@signal][+warmup:w][+monotone][+once]`, or matched(...) of such; what is wrong with it is
+    said in one sentence."""
     if isinstance(spec, Allocation):
         return spec
-    head, *wrappers = [part.strip() for part in spec.split("+")]
-    policy, argument = _split(head)
+    text = spec.strip()
+    if text.startswith("matched(") and text.endswith(")"):
+        inner = parse_allocation(text.removeprefix("matched(")[:-1])
+        if inner.matched:
+            raise ValueError(f"'{spec}': the control of a control is itself")
+        return replace(inner, matched=True)
+    head, *wrappers = [part.strip() for part in text.split("+")]
+    head, at, reads = head.partition("@")
+    policy, arguments = _split(head.strip())
     settings: dict[str, Any] = {}
     for wrapper in wrappers:
-        name, value = _split(wrapper)
-        if name == "warmup" and value is not None:
-            settings["warmup"] = value
-        elif name == "monotone" and value is None:
-            settings["monotone"] = True
+        name, values = _split(wrapper)
+        if name == "warmup" and len(values) == 1:
+            settings["warmup"] = values[0]
+        elif name in ("monotone", "once") and not values:
+            settings[name] = True
         else:
             raise ValueError(
-                f"'{wrapper}' is not an allocation wrapper: write +warmup:0.2 or +monotone."
-                f"{closest(name, list(WRAPPERS))}"
+                f"'{wrapper}' is not an allocation wrapper: write +warmup:0.2, +monotone or +once."
+                f"{closest(name, [w for w in WRAPPERS if w != 'matched'])}"
             )
-    return Allocation(policy, argument, **settings)
+    return Allocation(policy, arguments, reads.strip() if at else None, **settings)
 
 
 def _number(value: float) -> str:
@@ -122,13 +157,13 @@ def _number(value: float) -> str:
     return f"{value:g}" if float(f"{value:g}") == value else repr(value)
 
 
-def _split(part: str) -> tuple[str, float | None]:
-    name, colon, value = part.partition(":")
+def _split(part: str) -> tuple[str, tuple[float, ...]]:
+    name, colon, values = part.partition(":")
     if not colon:
-        return name, None
-    if name == "fixed" and value == "T":
-        return name, 1.0
+        return name, ()
+    if name == "fixed" and values == "T":
+        return name, (1.0,)
     try:
-        return name, float(value)
+        return name, tuple(float(value) for value in values.split(","))
     except ValueError:
-        raise ValueError(f"'{part}': '{value}' is not a number (write it like adaptive:0.6)") from None
+        raise ValueError(f"'{part}': '{values}' is not a number (write it like adaptive:0.6)") from None

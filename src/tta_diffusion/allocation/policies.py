@@ -1,7 +1,8 @@
-"""Allocation policies: pure functions (u, importance, positions, mask) -> u_i, one time for each token.
+"""Allocation policies: pure functions (u, signal, positions, mask) -> u_i, one time for each token.
 
-Shapes: u (B, 1), the global time; importance, positions, mask and the result (B, L). `mask` is True where a token
-counts; elsewhere a policy returns u. `positions` is the rank of a position among the generated ones, from 0.
+Shapes: u (B, 1), the global time; signal, positions, mask and the result (B, L). `mask` is True where a token counts;
+elsewhere a policy returns u. `positions` is the rank of a position among the generated ones, from 0. `signal` is what
+the policy reads of each token (see `signals`): larger is more important, surer, or whatever the signal measures.
 Small u_i keeps a token as it is, large u_i goes on changing it. All float64.
 """
 
@@ -22,22 +23,21 @@ Policy = Callable[..., Tensor]
 
 @dataclass(frozen=True)
 class PolicyEntry:
-    """A policy, what it reads as `importance`, and the name and default of its argument."""
+    """A policy, the signal it reads, and its arguments in their order, with their defaults."""
 
     function: Policy
-    signal: str | None  # None, "importance", "confidence", "entropy" or "random"
-    argument: str | None = None
-    default: float | None = None
+    signal: str | None
+    defaults: dict[str, float]
 
 
 POLICIES: Registry[PolicyEntry] = Registry("allocation policy")
 
 
-def register(
-    name: str, signal: str | None = None, argument: str | None = None, default: float | None = None
-) -> Callable[[Policy], Policy]:
+def register(name: str, signal: str | None = None, **defaults: float) -> Callable[[Policy], Policy]:
+    """`@register("mine", signal="importance", strength=0.5)`: the names are those of the function's arguments."""
+
     def add(function: Policy) -> Policy:
-        POLICIES.register(name)(PolicyEntry(function, signal, argument, default))
+        POLICIES.register(name)(PolicyEntry(function, signal, defaults))
         return function
 
     return add
@@ -49,29 +49,35 @@ def check_unit(name: str, value: float) -> float:
     return value
 
 
-def normalise(importance: Tensor, mask: Tensor) -> Tensor:
+def normalise(signal: Tensor, mask: Tensor) -> Tensor:
     """g-hat_i = (g_i - min g) / (max g - min g) over the counted positions; zero where all g are equal."""
-    low = importance.masked_fill(~mask, torch.inf).amin(-1, keepdim=True)
-    high = importance.masked_fill(~mask, -torch.inf).amax(-1, keepdim=True)
+    low = signal.masked_fill(~mask, torch.inf).amin(-1, keepdim=True)
+    high = signal.masked_fill(~mask, -torch.inf).amax(-1, keepdim=True)
     spread = high - low
-    scaled = (importance - low) / torch.where(spread > 0, spread, 1.0)
+    scaled = (signal - low) / torch.where(spread > 0, spread, 1.0)
     return torch.where(mask & (spread > 0), scaled, 0.0).clamp(0, 1)
 
 
 @register("constant")
-def constant(u: Tensor, importance: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
+def constant(u: Tensor, signal: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
     """u_i = u: every token at the global time."""
     return u.expand(mask.shape)
 
 
+@register("scaled", factor=0.85)
+def scaled(u: Tensor, signal: Tensor, positions: Tensor, mask: Tensor, factor: float) -> Tensor:
+    """u_i = c u: less noise for all, no choice of tokens. The control of every policy that lowers times."""
+    return torch.where(mask, check_unit("the factor", factor) * u, u)
+
+
 @register("linear")
-def linear(u: Tensor, importance: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
+def linear(u: Tensor, signal: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
     """u_i = i / (N - 1) * u: early tokens are the most stable (the paper's f_linear)."""
     return torch.where(mask, _rank(positions, mask) * u, u)
 
 
 @register("backward-linear")
-def backward_linear(u: Tensor, importance: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
+def backward_linear(u: Tensor, signal: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
     """u_i = (1 - i / (N - 1)) * u: late tokens are the most stable."""
     last = mask.sum(-1, keepdim=True) - 1
     return torch.where(mask, _rank(last - positions, mask) * u, u)
@@ -83,52 +89,76 @@ def _rank(positions: Tensor, mask: Tensor) -> Tensor:
     return torch.where(last > 0, positions / last.clamp_min(1), 1.0).double()
 
 
-@register("random", signal="random")
-def random(u: Tensor, importance: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
-    """u_i uniform in (0, 1), whatever the global time (the paper's); `importance` carries the uniform draws."""
-    return torch.where(mask, importance, u)
+@register("random", signal="random", low=0.0, high=1.0)
+def random(u: Tensor, signal: Tensor, positions: Tensor, mask: Tensor, low: float, high: float) -> Tensor:
+    """u_i uniform in (low, high), whatever the global time (the paper's has 0 and 1); `signal` has the draws."""
+    if not 0 <= low <= high <= 1:
+        raise ValueError(f"random needs 0 <= low <= high <= 1 (random:0.2,0.8), got {low:g} and {high:g}")
+    return torch.where(mask, low + (high - low) * signal, u)
 
 
-@register("fixed", argument="time", default=0.0)
-def fixed(u: Tensor, importance: Tensor, positions: Tensor, mask: Tensor, time: float) -> Tensor:
+@register("fixed", time=0.0)
+def fixed(u: Tensor, signal: Tensor, positions: Tensor, mask: Tensor, time: float) -> Tensor:
     """u_i = 0 (never changed again) or 1 (always redrawn), or any other time in between."""
     return torch.where(mask, check_unit("the fixed time", time), u)
 
 
-@register("adaptive", signal="importance", argument="smoothing", default=0.6)
-def adaptive(u: Tensor, importance: Tensor, positions: Tensor, mask: Tensor, smoothing: float) -> Tensor:
+@register("adaptive", signal="importance", smoothing=0.6)
+def adaptive(u: Tensor, signal: Tensor, positions: Tensor, mask: Tensor, smoothing: float) -> Tensor:
     """u_i = s u + (1 - s)(1 - g-hat_i) u, with s the smoothing factor: the paper's adaptive allocation."""
     check_unit("smoothing", smoothing)
-    return (smoothing + (1 - smoothing) * (1 - normalise(importance, mask))) * u
+    return (smoothing + (1 - smoothing) * (1 - normalise(signal, mask))) * u
 
 
-@register("confidence", signal="confidence", argument="smoothing", default=0.6)
-def confidence(u: Tensor, importance: Tensor, positions: Tensor, mask: Tensor, smoothing: float) -> Tensor:
+@register("confidence", signal="confidence", smoothing=0.6)
+def confidence(u: Tensor, signal: Tensor, positions: Tensor, mask: Tensor, smoothing: float) -> Tensor:
     """`adaptive` with the probability of the chosen token as importance: sure tokens settle first."""
-    return adaptive(u, importance, positions, mask, smoothing)
+    return adaptive(u, signal, positions, mask, smoothing)
 
 
-@register("entropy", signal="entropy", argument="smoothing", default=0.6)
-def entropy(u: Tensor, importance: Tensor, positions: Tensor, mask: Tensor, smoothing: float) -> Tensor:
+@register("entropy", signal="entropy", smoothing=0.6)
+def entropy(u: Tensor, signal: Tensor, positions: Tensor, mask: Tensor, smoothing: float) -> Tensor:
     """`adaptive` with minus the entropy of the prediction as importance."""
-    return adaptive(u, importance, positions, mask, smoothing)
+    return adaptive(u, signal, positions, mask, smoothing)
 
 
-@register("top-k", signal="importance", argument="count", default=5)
-def top_k(u: Tensor, importance: Tensor, positions: Tensor, mask: Tensor, count: float) -> Tensor:
+@register("centred", signal="importance", smoothing=0.6)
+def centred(u: Tensor, signal: Tensor, positions: Tensor, mask: Tensor, smoothing: float) -> Tensor:
+    """u_i = u + w u (mean g-hat - g-hat_i), w = 1 - s: the mean time of `constant`, moved between tokens.
+
+    w is smaller where a time would leave [0, 1], so that the mean is kept exactly: nothing moves at u = 1.
+    """
+    check_unit("smoothing", smoothing)
+    g = normalise(signal, mask)
+    count = mask.sum(-1, keepdim=True).clamp_min(1)
+    above = torch.where(mask, g.sum(-1, keepdim=True) / count - g, 0.0) * u
+    up, down = above.amax(-1, keepdim=True), -above.amin(-1, keepdim=True)
+    most = torch.minimum((1 - u) / up.clamp_min(1e-12), u / down.clamp_min(1e-12))
+    return u + torch.minimum(most, torch.full_like(most, 1 - smoothing)) * above
+
+
+@register("halves", signal="parity", factor=0.5)
+def halves(u: Tensor, signal: Tensor, positions: Tensor, mask: Tensor, factor: float) -> Tensor:
+    """u_i = c u for every other token, u for those between; at the next step the other way round."""
+    check_unit("the factor", factor)
+    return torch.where(mask & (signal > 0), factor * u, u)
+
+
+@register("top-k", signal="importance", count=5)
+def top_k(u: Tensor, signal: Tensor, positions: Tensor, mask: Tensor, count: float) -> Tensor:
     """u_i = 0 for the `count` most important tokens, u for the others; equal importances freeze nothing."""
     if count < 1 or count != int(count):
         raise ValueError(f"top-k needs a whole number of tokens, at least 1, got {count}")
-    scaled = normalise(importance, mask)
+    scaled = normalise(signal, mask)
     threshold = scaled.topk(min(int(count), scaled.shape[-1]), dim=-1).values[..., -1:]
     frozen = mask & (scaled >= threshold) & (scaled > 0)
     return torch.where(frozen, 0.0, u)
 
 
-@register("budgeted", signal="importance", argument="share", default=0.8)
+@register("budgeted", signal="importance", share=0.8)
 def budgeted(
     u: Tensor,
-    importance: Tensor,
+    signal: Tensor,
     positions: Tensor,
     mask: Tensor,
     share: float,
@@ -143,7 +173,7 @@ def budgeted(
     most = (1 - alpha_bar(u)).expand(mask.shape[0], 1)
     count = mask.sum(-1, keepdim=True)
     noise = affine_allocation(
-        normalise(importance, mask),
+        normalise(signal, mask),
         budget=(share * count * most).squeeze(-1),
         lower=torch.zeros_like(most),
         upper=most,

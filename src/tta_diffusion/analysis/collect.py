@@ -7,24 +7,18 @@ their steps: a run that stops when nothing can change any more would leave the l
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tta_diffusion.allocation import parse_allocation
 from tta_diffusion.analysis.pack import append_pack, read_index
+from tta_diffusion.assets import find_model
 from tta_diffusion.bench.plan import Key, Plan
-from tta_diffusion.bench.progress import clock
 from tta_diffusion.bench.record import WORLDLY, fingerprint, guide_fingerprint
 from tta_diffusion.bench.task import Task, load_task, read_prompts
-from tta_diffusion.cli.model import find_model, load_model
-
-if TYPE_CHECKING:
-    from tta_diffusion.pipeline import TTAPipeline
-    from tta_diffusion.sampling.sampler import StepInfo
+from tta_diffusion.common.progress import Progress
+from tta_diffusion.pipeline import load_pipeline
 
 TRACES = "traces"
 POLICIES = ("constant", "adaptive:0.6")
@@ -62,7 +56,7 @@ def collect(wanted: Collection) -> list[Path]:
     task = load_task(wanted.task)
     plan, keys = choose_texts(task, wanted.texts, wanted.seed)
     model = find_model(wanted.model)
-    pipeline = load_model(model, wanted.device, wanted.dtype)
+    pipeline = load_pipeline(model, wanted.device, wanted.dtype)
     longest = pipeline.denoiser.config.length
     settings = task.settings | {"max_length": min(task.length or longest, longest), "early_exit": False}
     settings |= wanted.settings | {"steps": wanted.steps, "batch_size": wanted.batch_size}
@@ -82,24 +76,28 @@ def collect(wanted: Collection) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     jobs = [(policy, pack_path(folder, policy)) for policy in wanted.policies]
     missing = {policy: _missing(path, keys, about | {"policy": policy}) for policy, path in jobs}
-    report = _Progress(sum(len(m) for m in missing.values()), wanted.steps)
-    for policy, path in jobs:
-        for batch in plan.batches(missing[policy], wanted.batch_size):
-            control, first = task.control_for(batch.label), plan.seed_of(batch.label, batch.first)
-            output = pipeline(
-                [plan.prompts[i] for i in batch.prompts],
-                control=control,
-                num_samples=batch.count,
-                seed=first,
-                return_trace=True,
-                callback_on_step_end=report.watch(f"{policy}, {batch.label}", len(batch.keys)),
-                **(settings | {"allocation": policy}),
-            )
-            traces = output.traces or []
-            for trace, key in zip(traces, batch.keys, strict=True):
-                trace.settings |= {"label": key.label, "prompt_index": key.prompt, "sample": key.sample}
-            append_pack(path, traces, about | {"policy": policy})
-            report.done(len(traces))
+    total = sum(len(m) for m in missing.values()) * wanted.steps
+    with Progress("trajectories", total, seconds_between_lines=SECONDS_BETWEEN_LINES) as progress:
+        for policy, path in jobs:
+            for batch in plan.batches(missing[policy], wanted.batch_size):
+                count, what = len(batch.keys), f"{policy}, {batch.label}"
+
+                def step(*_: Any, count: int = count, what: str = what) -> None:
+                    progress.advance(count, what)
+
+                output = pipeline(
+                    [plan.prompts[i] for i in batch.prompts],
+                    control=task.control_for(batch.label),
+                    num_samples=batch.count,
+                    seed=plan.seed_of(batch.label, batch.first),
+                    return_trace=True,
+                    callback_on_step_end=step,
+                    **(settings | {"allocation": policy}),
+                )
+                traces = output.traces or []
+                for trace, key in zip(traces, batch.keys, strict=True):
+                    trace.settings |= {"label": key.label, "prompt_index": key.prompt, "sample": key.sample}
+                append_pack(path, traces, about | {"policy": policy})
     return [path for _, path in jobs]
 
 
@@ -127,27 +125,3 @@ def _missing(path: Path, keys: list[Key], about: dict[str, Any]) -> list[Key]:
     found = [entry["settings"] for group in index["groups"] for entry in group["texts"]]
     held = {Key(own["prompt_index"], own["label"], own["sample"]) for own in found}
     return [key for key in keys if key not in held]
-
-
-class _Progress:
-    """A line now and then on stderr: how far, and how long it will take."""
-
-    def __init__(self, texts: int, steps: int) -> None:
-        self._total, self._steps, self._done = texts, steps, 0
-        self._began = self._last = time.monotonic()
-
-    def watch(self, what: str, texts: int) -> Callable[[TTAPipeline, int, float, StepInfo], None]:
-        def show(pipeline: TTAPipeline, step: int, u: float, info: StepInfo) -> None:
-            now = time.monotonic()
-            if now - self._last >= SECONDS_BETWEEN_LINES:
-                self._last = now
-                share = (self._done + texts * (step + 1) / self._steps) / self._total
-                left = clock((now - self._began) * (1 - share) / share)
-                print(f"{what}: step {step + 1}/{self._steps}, {share:.0%} of all, {left} left", file=sys.stderr)
-
-        return show
-
-    def done(self, texts: int) -> None:
-        self._done += texts
-        taken = clock(time.monotonic() - self._began)
-        print(f"{self._done}/{self._total} texts written after {taken}", file=sys.stderr, flush=True)

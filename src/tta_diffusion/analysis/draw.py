@@ -18,7 +18,7 @@ from tta_diffusion.analysis.figures.comparison import save_comparison
 from tta_diffusion.analysis.figures.forgetting import save_confidence, save_drop, save_synonyms
 from tta_diffusion.analysis.figures.perplexity import save_drafts, save_fluctuation, save_semantic, save_time_bins
 from tta_diffusion.analysis.figures.trajectory import save_trajectory
-from tta_diffusion.analysis.group import Group, load_groups, measure_likeness, measure_perplexity
+from tta_diffusion.analysis.group import Group, load_groups, measure_perplexity, measure_similarity
 from tta_diffusion.analysis.relations import time_width
 from tta_diffusion.analysis.scores import Perplexities, scorer_directory
 from tta_diffusion.analysis.summary import Findings, write_summary
@@ -44,7 +44,7 @@ def draw(options: argparse.Namespace) -> Path:
     if scorer_path:
         save_fluctuation(groups, figures)
         save_time_bins(groups, figures)
-        if groups[0].likeness:
+        if groups[0].similarity:
             save_semantic(groups, figures)
         if groups[0].draft_perplexity is not None:
             save_drafts(groups, figures)
@@ -54,24 +54,24 @@ def draw(options: argparse.Namespace) -> Path:
 
 
 def _measure(groups: list[Group], scorer_path: str, options: argparse.Namespace) -> list[str]:
-    """Fills in likeness and perplexity; returns what could not be done, in sentences."""
+    """Fills in similarity and perplexity; returns what could not be done, in sentences."""
     from transformers.utils import logging
 
-    from tta_diffusion.analysis.similarity import SemanticLikeness
-    from tta_diffusion.cli.model import find_device
+    from tta_diffusion.analysis.similarity import SemanticSimilarity
+    from tta_diffusion.common.devices import find_device
 
     logging.disable_progress_bar()
 
     skipped = []
     scores = options.out / SCORES
     try:
-        measure = SemanticLikeness.from_pretrained()
+        measure = SemanticSimilarity.from_pretrained()
         require("sacrebleu", "sacrebleu")
     except ModuleNotFoundError as error:
         skipped.append(f"BLEU, BERTScore and cosine: {error}.")
     else:
         for i, group in enumerate(groups):
-            measure_likeness(group, measure, options.every, scores / f"likeness-{i}.npz")
+            measure_similarity(group, measure, options.every, scores / f"similarity-{i}.npz")
     if not scorer_path:
         return [*skipped, "Everything about perplexity: no scorer was used (--scorer none)."]
     scorer = Perplexities(scorer_path, scores / "perplexity.jsonl", find_device(options.device))

@@ -69,7 +69,7 @@ def running_mean(values: Sequence[float] | Array) -> Array:
 def align(curves: Sequence[Array], fill: float = 0.0) -> Array:
     """(N, n) curves of several texts, the shorter ones filled up behind their end.
 
-    A run ends early only when no token can change any more: fluctuation is 0 from there on, and likeness 1.
+    A run ends early only when no token can change any more: fluctuation is 0 from there on, and similarity 1.
     """
     if not curves:
         raise ValueError("no curves to align")

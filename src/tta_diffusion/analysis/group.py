@@ -14,9 +14,9 @@ from tta_diffusion.analysis.confidence_bands import Array
 from tta_diffusion.analysis.fluctuation import align, fluctuation, running_mean
 from tta_diffusion.analysis.pack import load_pack, read_index
 from tta_diffusion.analysis.scores import Perplexities
-from tta_diffusion.analysis.similarity import MEASURES, Likeness, likeness_curves
+from tta_diffusion.analysis.similarity import MEASURES, Similarity, similarity_curves
 from tta_diffusion.analysis.text import step_text
-from tta_diffusion.bench.progress import progress
+from tta_diffusion.common.progress import Progress
 from tta_diffusion.sampling.trace import Trace
 
 POSITIONS = {"all positions": False, "inside the text": True}
@@ -32,7 +32,7 @@ class Group:
     asked: int = 0  # steps asked for; a run with early exit may have taken fewer
     perplexity: Array | None = None  # (N,) of the finished texts, infinite for an empty one
     every: int = 1
-    likeness: dict[str, Array] = field(default_factory=dict)  # (N, m), at t = 0, every, 2 every, ...
+    similarity: dict[str, Array] = field(default_factory=dict)  # (N, m), at t = 0, every, 2 every, ...
     draft_steps: tuple[int, ...] = ()  # t, multiples of `every`
     draft_perplexity: Array | None = None  # (N, len(draft_steps)) of the drafts of t+1, NaN for an empty one
 
@@ -47,8 +47,8 @@ class Group:
         return {name: np.array([running_mean(row) for row in rows]) for name, rows in self.rates.items()}
 
     @cached_property
-    def running_likeness(self) -> dict[str, Array]:
-        return {name: np.array([running_mean(row) for row in rows]) for name, rows in self.likeness.items()}
+    def running_similarity(self) -> dict[str, Array]:
+        return {name: np.array([running_mean(row) for row in rows]) for name, rows in self.similarity.items()}
 
     @cached_property
     def scored(self) -> tuple[np.ndarray, Array]:
@@ -80,7 +80,7 @@ def load_groups(folder: Path) -> list[Group]:
     return sorted(groups, key=lambda group: (group.policy != "constant", group.policy))
 
 
-def measure_likeness(group: Group, measure: Likeness, every: int | None, file: Path) -> None:
+def measure_similarity(group: Group, measure: Similarity, every: int | None, file: Path) -> None:
     """Fills in the semantic forms of fluctuation, at a hundred timesteps unless told; `file` keeps them."""
     every = max(1, (group.length + 1) // 100) if every is None else every
     if every < 1:
@@ -91,16 +91,16 @@ def measure_likeness(group: Group, measure: Likeness, every: int | None, file: P
     if file.is_file():
         with np.load(file) as kept:
             if np.array_equal(kept["key"], key) and set(kept.files) == {"key", *MEASURES}:
-                group.likeness = {name: kept[name] for name in MEASURES}
+                group.similarity = {name: kept[name] for name in MEASURES}
                 return
     curves: dict[str, list[Array]] = {name: [] for name in MEASURES}
-    with progress(f"likeness, {group.policy}", len(group.traces)) as bar:
+    with Progress(f"similarity, {group.policy}", len(group.traces)) as bar:
         for trace in group.traces:
-            for name, curve in likeness_curves(trace, measure, every).items():
+            for name, curve in similarity_curves(trace, measure, every).items():
                 curves[name].append(curve)
             bar.advance(1)
-    group.likeness = {name: align(rows, fill=1.0) for name, rows in curves.items()}
-    kept_now: dict[str, Any] = {"key": key, **group.likeness}
+    group.similarity = {name: align(rows, fill=1.0) for name, rows in curves.items()}
+    kept_now: dict[str, Any] = {"key": key, **group.similarity}
     np.savez_compressed(file, **kept_now)
 
 

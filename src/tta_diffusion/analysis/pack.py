@@ -40,6 +40,7 @@ DTYPES = {
     "probability": "<u2",
 }
 # Runs along the steps are all there is to find: no alignment, no memory of a previous byte.
+_MOST_BYTES = 2**30  # of one array of a group: a file that unfolds to more is not read
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 6, "lc": 0, "lp": 0, "pb": 0}]
 
 
@@ -99,6 +100,8 @@ def _open(path: str | Path) -> zipfile.ZipFile:
 
 
 def _index(archive: zipfile.ZipFile, path: str | Path) -> dict[str, Any]:
+    if INDEX in archive.namelist() and archive.getinfo(INDEX).file_size > _MOST_BYTES:
+        raise ValueError(f"the index of '{path}' is larger than a pack may have")
     raw = json.loads(archive.read(INDEX)) if INDEX in archive.namelist() else {}
     if raw.get("format") != FORMAT:
         raise ValueError(f"'{path}' is not a pack of traces of tta-diffusion")
@@ -206,5 +209,9 @@ def _compress(arrays: list[np.ndarray]) -> bytes:
 
 
 def _expand(data: bytes, dtype: str, texts: int, steps: int) -> np.ndarray:
-    planes = np.frombuffer(lzma.decompress(data), dtype="u1").reshape(np.dtype(dtype).itemsize, -1).T
+    unpacker = lzma.LZMADecompressor()
+    plain = unpacker.decompress(data, _MOST_BYTES)
+    if not unpacker.eof:
+        raise ValueError("an array holds more than a pack may")
+    planes = np.frombuffer(plain, dtype="u1").reshape(np.dtype(dtype).itemsize, -1).T
     return np.ascontiguousarray(planes).view(dtype).reshape(texts, -1, steps).transpose(0, 2, 1)

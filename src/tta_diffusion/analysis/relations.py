@@ -52,7 +52,7 @@ def timesteps(length: int, count: int = 20) -> list[int]:
 
 
 def by_timestep(group: Group) -> Iterator[Relation]:
-    """r of R̄_t, and of the running means of likeness, with the final perplexity, at every timestep."""
+    """r of R̄_t, and of the running means of similarity, with the final perplexity, at every timestep."""
     kept, outcome = group.scored
     for name, running in curves(group):
         stride = 1 if running.shape[1] == group.length else group.every
@@ -75,7 +75,7 @@ def over_pairs(group: Group) -> Iterator[Relation]:
         return
     steps = list(group.draft_steps)
     measures = {name: running[:, steps] for name, running in group.running.items()}
-    measures |= {name: curve[:, [t // group.every for t in steps]] for name, curve in group.likeness.items()}
+    measures |= {name: curve[:, [t // group.every for t in steps]] for name, curve in group.similarity.items()}
     for name, values in measures.items():
         for scale, function in SCALES.items():
             outcome = function(group.draft_perplexity)
@@ -90,14 +90,14 @@ def in_time_bins(group: Group) -> Iterator[Relation]:
     width = time_width(group.length)
     for name, values, stride in [
         *((name, rates, 1) for name, rates in group.rates.items()),
-        *((name, curve, group.every) for name, curve in group.likeness.items()),
+        *((name, curve, group.every) for name, curve in group.similarity.items()),
     ]:
         for one in c.within_time_bins(values[kept], outcome, max(1, width // stride), resamples=1000):
             yield Relation(group.policy, name, FINAL, f"pairs of {width} steps", one.start * stride, one.correlation)
 
 
 def at_the_end(group: Group) -> Iterator[Relation]:
-    """Over texts, at the last step: R̄ and mean likeness with the final perplexity, one by one and in groups."""
+    """Over texts, at the last step: R̄ and mean similarity with the final perplexity, one by one and in groups."""
     kept, outcome = group.scored
     for name, running in curves(group):
         for scale, function in SCALES.items():
@@ -126,9 +126,9 @@ def held_fixed(group: Group) -> Iterator[Relation]:
                 yield Relation(group.policy, name, f"{scale} {FINAL}", f"texts, {other} held fixed", None, found)
 
 
-def with_likeness(group: Group) -> Iterator[Relation]:
+def with_similarity(group: Group) -> Iterator[Relation]:
     """R_t against the semantic forms, over (text, timestep) pairs."""
-    for name, curve in group.likeness.items():
+    for name, curve in group.similarity.items():
         for where, rates in group.rates.items():
             found = c.correlation(rates[:, :: group.every][:, : curve.shape[1]], curve)
             yield Relation(group.policy, where, name, "pairs", None, found)
@@ -142,4 +142,4 @@ def group_means(group: Group, positions: str, t: int) -> tuple[Array, Array]:
 
 def curves(group: Group) -> Iterator[tuple[str, Array]]:
     yield from group.running.items()
-    yield from group.running_likeness.items()
+    yield from group.running_similarity.items()

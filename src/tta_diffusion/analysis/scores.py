@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from tta_diffusion.analysis.confidence_bands import Array
-from tta_diffusion.bench.progress import progress
 from tta_diffusion.bench.scorers import DEFAULT, NONE, model_config
-from tta_diffusion.bench.store import append_lines, drop_half_line, read_lines
+from tta_diffusion.common.atomic import append_lines, drop_half_line, read_lines
+from tta_diffusion.common.progress import Progress
 
 MAX_TOKENS = 64
 AT_A_TIME = 64  # texts between two writes
@@ -49,7 +49,7 @@ class Perplexities:
     def of(self, texts: Sequence[str]) -> Array:
         """One number a text; infinity for an empty one."""
         missing = [t for t in dict.fromkeys(texts) if t.strip() and t not in self._known]
-        with progress(f"perplexity ({self.name})", len(missing)) as bar:
+        with Progress(f"perplexity ({self.name})", len(missing)) as bar:
             for low in range(0, len(missing), AT_A_TIME):
                 part = missing[low : low + AT_A_TIME]
                 values = self._score(part)

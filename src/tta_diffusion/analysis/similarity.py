@@ -1,6 +1,6 @@
 """The semantic forms of fluctuation: how much the text of a step says what the text of the step before said.
 
-BLEU, BERTScore (F1) and the cosine of sentence embeddings, of the text of t+1 against that of t. High likeness is low
+BLEU, BERTScore (F1) and the cosine of sentence embeddings, of the text of t+1 against that of t. High similarity is low
 fluctuation. Equal texts are alike (1), an empty text is like no other (0). The paper names cosine similarity without
 saying of what; here it is that of sentence embeddings: the mean of MiniLM's outputs over the tokens of a text.
 """
@@ -22,10 +22,10 @@ from tta_diffusion.evaluation.reference import BertScore, bleu, match
 from tta_diffusion.sampling.trace import Trace
 
 MEASURES = ("BLEU", "BERTScore", "cosine")
-Likeness = Callable[[Sequence[str], Sequence[str]], dict[str, list[float]]]  # of texts, each to the one before
+Similarity = Callable[[Sequence[str], Sequence[str]], dict[str, list[float]]]  # of texts, each to the one before
 
 
-class SemanticLikeness:
+class SemanticSimilarity:
     """All measures of pairs of texts; one pass of the encoder serves both that need it.
 
     e(x) = mean over the tokens of x of the encoder's last outputs, scaled to length 1; the cosine is e(x) . e(y).
@@ -36,7 +36,7 @@ class SemanticLikeness:
         self._scorer, self._batch_size = scorer, batch_size
 
     @classmethod
-    def from_pretrained(cls, directory: str | Path | None = None) -> SemanticLikeness:
+    def from_pretrained(cls, directory: str | Path | None = None) -> SemanticSimilarity:
         """An encoder by hub name or directory; None is the packaged MiniLM-L6."""
         return cls(BertScore.from_pretrained(directory))
 
@@ -77,8 +77,8 @@ class SemanticLikeness:
         return [found[i] for i in range(len(texts))]
 
 
-def likeness_curves(trace: Trace, measure: Likeness, every: int = 1) -> dict[str, Array]:
-    """For each measure the likeness of the texts of t+1 and t, at t = 0, every, 2 every, ... < S-1."""
+def similarity_curves(trace: Trace, measure: Similarity, every: int = 1) -> dict[str, Array]:
+    """For each measure the similarity of the texts of t+1 and t, at t = 0, every, 2 every, ... < S-1."""
     generated(trace)
     pairs = [(step_text(trace, step + 1), step_text(trace, step)) for step in range(0, len(trace.u) - 1, every)]
     told = [pair for pair in dict.fromkeys(pairs) if pair[0] != pair[1] and all(pair)]  # each pair once

@@ -18,7 +18,7 @@ from tta_diffusion.analysis.fluctuation import changes, counted
 from tta_diffusion.analysis.forgetting import drops
 from tta_diffusion.analysis.group import POSITIONS, Group
 from tta_diffusion.analysis.synonyms import SynonymBin
-from tta_diffusion.bench.store import replace_text
+from tta_diffusion.common.atomic import replace_text
 from tta_diffusion.evaluation.bootstrap import paired_difference
 
 SUMMARY = "summary.md"
@@ -75,7 +75,7 @@ def _relations(group: Group) -> Iterator[rel.Relation]:
     if group.perplexity is not None:
         for part in (rel.at_the_end, rel.over_pairs, rel.in_time_bins, rel.held_fixed):
             yield from part(group)
-    yield from rel.with_likeness(group)
+    yield from rel.with_similarity(group)
 
 
 def _correlations(groups: list[Group], found: list[rel.Relation]) -> Iterator[Row]:
@@ -110,7 +110,7 @@ def _correlations(groups: list[Group], found: list[rel.Relation]) -> Iterator[Ro
             what = f"r of mean fluctuation ({positions}) with the {scale} at t, groups of (text, step) pairs"
             paper = "0.86, binned" if scale == "perplexity" else ""
             yield row(what, paper, match(positions, f"{scale} at t", "groups of pairs"))
-    for measure in groups[0].likeness:
+    for measure in groups[0].similarity:
         for scale in rel.SCALES if groups[0].draft_perplexity is not None else ():
             paper = "-0.6 to -0.8" if scale == "perplexity" else ""
             yield row(f"r of {measure} with the {scale} at t, pairs", paper, match(measure, f"{scale} at t", "pairs"))
@@ -118,12 +118,12 @@ def _correlations(groups: list[Group], found: list[rel.Relation]) -> Iterator[Ro
             f"r of mean {measure} with the final perplexity, texts", "", match(measure, "perplexity final", "texts")
         )
     width = rel.time_width(groups[0].length)
-    for measure in [*groups[0].likeness, *POSITIONS]:
+    for measure in [*groups[0].similarity, *POSITIONS]:
         name = f"fluctuation ({measure})" if measure in POSITIONS else measure
         what = f"r of {name} with the final perplexity, pairs of the last {width} steps"
         late = match(measure, rel.FINAL, f"pairs of {width} steps")
         yield row(what, "-0.23" if measure == "BLEU" else "", late)
-    for measure in groups[0].likeness:
+    for measure in groups[0].similarity:
         yield row(
             f"r of fluctuation (all positions) with {measure}, pairs", "", match("all positions", measure, "pairs")
         )

@@ -19,9 +19,9 @@ from tta_diffusion.bench.plot import sweep_figure
 from tta_diffusion.bench.record import read_record
 from tta_diffusion.bench.results import RESULTS, read_results, score, summary_of
 from tta_diffusion.bench.run import Request, run
-from tta_diffusion.bench.store import replace_text
 from tta_diffusion.bench.sweep import SWEEP, Sweep, load_sweep, points, read_sweep, request_for
 from tta_diffusion.bench.task import Task, load_task
+from tta_diffusion.common.atomic import replace_text
 
 SWEEPS = "sweeps"
 STAGES = "stages-2"  # the paper's figure: it has TTA (5000), which only the table of two iterations has

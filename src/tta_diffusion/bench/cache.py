@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from tta_diffusion.bench.progress import progress
-from tta_diffusion.bench.store import Sample, append_lines, drop_half_line, read_lines
+from tta_diffusion.bench.store import Sample
 from tta_diffusion.bench.task import Task
+from tta_diffusion.common.atomic import append_lines, drop_half_line, read_lines
+from tta_diffusion.common.progress import Progress
 
 SCORES = "scores"
 AT_A_TIME = 256  # texts between two writes
@@ -43,7 +44,7 @@ class ScoreCache:
         path = self.directory / SCORES / f"{scorer.name}.jsonl"
         known = self._open(path, scorer.identity)
         missing = [s for s in samples if not s.empty and digest(s) not in known]
-        with progress(f"scoring: {scorer.name}", len(missing), show) as bar:
+        with Progress(f"scoring: {scorer.name}", len(missing), show) as bar:
             for low in range(0, len(missing), AT_A_TIME):
                 part = missing[low : low + AT_A_TIME]
                 rows = scorer.score(part, task)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
 from tta_diffusion.bench.task import Task
+from tta_diffusion.common.world import World
 
 LABEL_STRIDE = 100_000  # between the seeds of two labels, so that they share no noise
 
@@ -34,18 +34,6 @@ class Batch:
     def keys(self) -> list[Key]:
         """In the order in which a method returns texts."""
         return [Key(p, self.label, self.first + i) for p in self.prompts for i in range(self.count)]
-
-
-@dataclass(frozen=True)
-class World:
-    """This process among several, as a launcher such as torchrun describes it in the environment."""
-
-    rank: int = 0
-    size: int = 1
-
-    @classmethod
-    def from_environment(cls) -> World:
-        return cls(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
 
 
 @dataclass(frozen=True)

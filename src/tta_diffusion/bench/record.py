@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from tta_diffusion.bench.plan import Plan
-from tta_diffusion.bench.store import replace_text
 from tta_diffusion.bench.task import Task
+from tta_diffusion.common.atomic import replace_text
 from tta_diffusion.common.configuration import build
 from tta_diffusion.pipeline import CONTROLS
 
 RECORD = "run.json"
 SAMPLED = 1 << 20
-WORLDLY = ("batch_size", "judged_at_once", "graphs")  # settings that change the speed, not the texts
+WORLDLY = ("batch_size", "score_batch", "graphs")  # settings that change the speed, not the texts
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,11 @@ from tta_diffusion.bench.metrics import METRICS
 from tta_diffusion.bench.plot import inline_svg, runs_figure, sweep_figure
 from tta_diffusion.bench.record import Record, read_record
 from tta_diffusion.bench.results import read_results, summary_of
-from tta_diffusion.bench.store import Sample, SampleStore, chosen, replace_text
+from tta_diffusion.bench.store import Sample, SampleStore, chosen
 from tta_diffusion.bench.style import STYLE
 from tta_diffusion.bench.sweep import SWEEP, read_sweep
 from tta_diffusion.bench.table import make_table
+from tta_diffusion.common.atomic import replace_text
 
 PROMPTS_SHOWN = 5
 WHISKERS = "Means; whiskers are the wider of the two 95 % intervals."

@@ -9,11 +9,12 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from tta_diffusion.assets import model_directory
 from tta_diffusion.bench.cache import ScoreCache, Scorer
 from tta_diffusion.bench.metrics import Item, Scores, measure
 from tta_diffusion.bench.record import Identity, Record, fingerprint, read_record
-from tta_diffusion.bench.store import Sample, SampleStore, chosen, read_lines, replace_text
-from tta_diffusion.cli.model import model_directory
+from tta_diffusion.bench.store import Sample, SampleStore, chosen
+from tta_diffusion.common.atomic import read_lines, replace_text
 from tta_diffusion.common.configuration import build
 
 RESULTS, VALUES = "results.json", "values.jsonl"

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tta_diffusion.assets import find_model, model_name
 from tta_diffusion.bench.methods.base import Method, MethodOptions, find_method
-from tta_diffusion.bench.plan import Batch, Key, Plan, World, make_plan
-from tta_diffusion.bench.progress import progress
+from tta_diffusion.bench.plan import Batch, Key, Plan, make_plan
 from tta_diffusion.bench.record import (
     Identity,
     Record,
@@ -21,7 +21,8 @@ from tta_diffusion.bench.record import (
 )
 from tta_diffusion.bench.store import Sample, SampleStore, chosen
 from tta_diffusion.bench.task import Task, read_prompts
-from tta_diffusion.cli.model import find_model, model_name
+from tta_diffusion.common.progress import Progress
+from tta_diffusion.common.world import World
 
 DEFAULT_OUT = Path("runs") / "bench"
 PATIENCE = 1800.0  # seconds without a new text of another process, after which it is taken for dead
@@ -94,7 +95,7 @@ def run(request: Request, world: World | None = None) -> tuple[Path, Record]:
 def write_missing(method: Method, task: Task, plan: Plan, settings: dict[str, Any], store: SampleStore) -> None:
     done = store.read()
     missing = [key for key in plan.share(store.world) if key not in done]
-    with progress(task.name, len(missing), store.world.rank == 0) as bar:
+    with Progress(task.name, len(missing), store.world.main) as bar:
         for batch in plan.batches(missing, method.batch_size):
             store.append(write_batch(method, task, plan, settings, batch))
             bar.advance(len(batch.keys))

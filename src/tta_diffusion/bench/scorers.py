@@ -10,8 +10,9 @@ from typing import Any
 
 from tta_diffusion.bench.cache import Scorer, Values
 from tta_diffusion.bench.record import fingerprint
-from tta_diffusion.bench.store import Sample, replace_text
+from tta_diffusion.bench.store import Sample
 from tta_diffusion.bench.task import Task
+from tta_diffusion.common.atomic import replace_text
 
 CHOICE = "scorers.json"
 NONE, DEFAULT = "none", "default"
@@ -130,7 +131,7 @@ def model_config(name_or_dir: str, what: str) -> Any:
     from transformers import AutoConfig
 
     try:
-        return AutoConfig.from_pretrained(name_or_dir)
+        return AutoConfig.from_pretrained(name_or_dir, trust_remote_code=False)
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         raise ValueError(f"{what} '{name_or_dir}' cannot be loaded: {first}") from error
@@ -164,7 +165,7 @@ def make_scorers(choice: ScorerChoice, task: Task) -> list[Scorer]:
     """The scorers that the task's metrics need, checked. Without classifiers there is no accuracy."""
     from transformers.utils import logging
 
-    from tta_diffusion.cli.model import find_device
+    from tta_diffusion.common.devices import find_device
 
     logging.disable_progress_bar()
     device = find_device(choice.device)

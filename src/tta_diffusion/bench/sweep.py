@@ -12,14 +12,14 @@ import yaml
 
 from tta_diffusion.bench.cache import Scorer
 from tta_diffusion.bench.metrics import METRICS
-from tta_diffusion.bench.plan import World
 from tta_diffusion.bench.results import read_results, score
 from tta_diffusion.bench.run import Request, run
-from tta_diffusion.bench.store import replace_text
 from tta_diffusion.bench.table import TABLE, Table, make_table, write_table
 from tta_diffusion.bench.task import find_config
+from tta_diffusion.common.atomic import replace_text
 from tta_diffusion.common.configuration import build, load_yaml
 from tta_diffusion.common.registry import closest
+from tta_diffusion.common.world import World
 from tta_diffusion.evaluation.checks import require
 
 SWEEP = "sweep.json"

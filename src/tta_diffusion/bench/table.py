@@ -9,7 +9,7 @@ from typing import Any
 from tta_diffusion.bench.metrics import METRICS
 from tta_diffusion.bench.paper import paper_table
 from tta_diffusion.bench.results import Summary, summary_of
-from tta_diffusion.bench.store import replace_text
+from tta_diffusion.common.atomic import replace_text
 
 TABLE = "table.md"
 CAVEAT = (

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tta_diffusion.common.atomic import read_lines
 from tta_diffusion.common.configuration import build, load_yaml
 from tta_diffusion.common.registry import closest
 
@@ -109,6 +110,4 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         import pyarrow.parquet as pq
 
         return list(pq.read_table(path).to_pylist())
-    from tta_diffusion.bench.store import read_lines
-
     return read_lines(path, ours=False)

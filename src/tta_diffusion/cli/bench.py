@@ -217,11 +217,11 @@ app.command("speed")(speed)
 
 
 def _run_one(request: Request, choice: ScorerChoice, score: bool) -> None:
-    from tta_diffusion.bench.plan import World
     from tta_diffusion.bench.results import score as score_run
     from tta_diffusion.bench.run import run
     from tta_diffusion.bench.scorers import make_scorers
     from tta_diffusion.bench.table import write_table
+    from tta_diffusion.common.world import World
 
     world = World.from_environment()
     if score and world.rank == 0:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tta_diffusion.cli.model import find_model, load_model
+from tta_diffusion.assets import find_model
 
 app = typer.Typer()
 
@@ -43,23 +43,26 @@ def demo(
 
     from tta_diffusion.cli.output import check_writable
     from tta_diffusion.cli.run import loading
+    from tta_diffusion.pipeline import load_pipeline
 
     began = time.monotonic()
+    if out.suffix.lower() not in (".html", ".htm"):  # browsers would show it as text
+        out = out.with_name(out.name + ".html")
     check_writable(out)
     found = find_model(model)
     with loading(found):
-        pipeline = load_model(found, device, None)
+        pipeline = load_pipeline(found, device)
 
+    from tta_diffusion.common.progress import Progress
     from tta_diffusion.demo.cases import CASES, usable
     from tta_diffusion.demo.pace import affordable_steps
     from tta_diffusion.demo.page import page
-    from tta_diffusion.demo.progress import Progress
     from tta_diffusion.demo.run import write
     from tta_diffusion.demo.table import table
 
     cases = usable(CASES, pipeline.library)
     steps = steps or affordable_steps(pipeline, cases)
-    with Progress(2 * len(cases), steps) as progress:
+    with Progress(f"{2 * len(cases)} texts", 2 * len(cases) * steps) as progress:
         pairs = list(write(pipeline, cases, steps, seed, progress))
     console = Console(highlight=False)
     console.print(table(pairs, console.width))

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 import typer
 
 import tta_diffusion
-from tta_diffusion.cli.model import find_model
+from tta_diffusion.assets import find_model
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "accelerate")
 

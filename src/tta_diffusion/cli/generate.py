@@ -7,14 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
+from tta_diffusion.assets import find_model
 from tta_diffusion.cli import names
-from tta_diffusion.cli.model import DTYPES, find_model, load_model
 from tta_diffusion.cli.prompts import read_prompts
+from tta_diffusion.common.devices import DTYPES
 
 EPILOG = "\n\n".join(
     [
         names.block("Allocation policies (--allocation policy:argument):", names.POLICIES),
         names.block("Wrappers (--allocation policy+wrapper):", names.WRAPPERS),
+        names.block("Signals for a policy to read (--allocation policy@signal):", names.SIGNALS),
         names.block("Hard controls (--control name=value), which need no classifier:", names.CONTROLS),
         "Exit codes: 0 done, 2 wrong input, 130 interrupted. TTA_DEBUG=1 shows tracebacks.",
     ]
@@ -109,6 +111,9 @@ def generate(
         ),
     ] = None,
     strength: Annotated[float | None, option("How hard a classifier pushes.", "--strength", example="500")] = None,
+    max_strength: Annotated[
+        float | None, option("The strength is never larger, whatever its schedule.", "--max-strength", example="50000")
+    ] = None,
     iterations: Annotated[int | None, option("Pushes a step.", "--iterations", example="1 is faster")] = None,
     strength_schedule: Annotated[
         str | None,
@@ -127,14 +132,15 @@ def generate(
         float | None,
         option("Push away from the other classes too, with this weight.", "--penalty", example="0.02"),
     ] = None,
-    judged_at_once: Annotated[
+    score_batch: Annotated[
         int | None,
         option(
-            "Texts that a classifier judges at once: fewer need less memory. 0: a part of the batch.",
-            "--judged-at-once",
+            "Texts that a classifier scores at once: fewer need less memory. 0: a part of the batch.",
+            "--score-batch",
             example="4",
         ),
     ] = None,
+    judged_at_once: Annotated[int | None, typer.Option(hidden=True)] = None,  # its name before
     importance: Annotated[
         str | None,
         option(
@@ -146,6 +152,23 @@ def generate(
     support: Annotated[
         int | None,
         option("Tokens that a classifier moves at each position, the likeliest; 0 is all.", "--support", example="0"),
+    ] = None,
+    feedback: Annotated[
+        str | None,
+        option(
+            f"What the model is shown of its last prediction: {names.listed(names.FEEDBACK)}, or a share between.",
+            "--feedback",
+            example="plain",
+        ),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        option(
+            f"A group of settings, over which the others are laid: {names.listed(names.PRESETS)}.",
+            "--preset",
+            says="none",
+            example="paper",
+        ),
     ] = None,
     steps: Annotated[
         int | None, option("Denoising steps; more is slower and cleaner.", "--steps", example="200")
@@ -168,14 +191,15 @@ def generate(
             example="1 for many texts",
         ),
     ] = None,
-    stutter: Annotated[
+    local_repetition_penalty: Annotated[
         float | None,
         option(
             "Lower the logit of words that a text has just said, or that would repeat a pair of it, in nats; 0 is off.",
-            "--stutter",
+            "--local-repetition-penalty",
             example="2",
         ),
     ] = None,
+    stutter: Annotated[float | None, typer.Option(hidden=True)] = None,  # its name before
     candidates: Annotated[
         int | None,
         option(
@@ -246,6 +270,7 @@ def generate(
     from tta_diffusion.cli.output import check_writable
     from tta_diffusion.cli.request import merge, read_config
     from tta_diffusion.cli.run import loading, run
+    from tta_diffusion.pipeline import load_pipeline
 
     flags = {name: value for name, value in ctx.params.items() if value not in (None, [], ())}
     file = read_config(config) if config else {}
@@ -255,5 +280,5 @@ def generate(
     texts = read_prompts(prompts or [], prompts_file, file.get("prompts", []))
     found = find_model(request.model)
     with loading(found):
-        pipeline = load_model(found, device, dtype)
+        pipeline = load_pipeline(found, device, dtype)
     run(pipeline, texts, request, as_json, live, trace)

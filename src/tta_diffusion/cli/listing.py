@@ -8,18 +8,21 @@ from typing import Annotated
 
 import typer
 
+from tta_diffusion.assets import MODEL, find_model
 from tta_diffusion.cli import names
-from tta_diffusion.cli.model import SHIPPED, find_model
 
 SECTIONS = {
     "Allocation policies (--allocation)": names.POLICIES,
     "Allocation wrappers": names.WRAPPERS,
+    "Allocation signals (--allocation policy:argument@signal)": names.SIGNALS,
     "Hard controls (--control)": names.CONTROLS,
     "Time grids (--grid)": names.GRIDS,
     "Noise engines (--engine)": names.ENGINES,
     "Step rules (--step-rule)": names.STEP_RULES,
     "Strength schedules (--strength-schedule)": names.STRENGTHS,
     "Importance (--importance)": names.IMPORTANCE,
+    "Feedback (--feedback)": names.FEEDBACK,
+    "Presets (--preset)": names.PRESETS,
     "Noise schedules (of a model)": names.SCHEDULES,
 }
 
@@ -41,7 +44,7 @@ def show(
     sections = dict(SECTIONS)
     shown = model or default_model()
     if shown is not None:
-        whose = "the model in the package" if shown == SHIPPED else f"the model {shown}"
+        whose = "the model in the package" if shown == MODEL else f"the model {shown}"
         sections[f"Controls of {whose} (--control)"] = classifiers(shown)
     typer.echo("\n\n".join(_section(title, rows) for title, rows in sections.items()))
 

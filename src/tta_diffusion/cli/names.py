@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 POLICIES = {
     "constant": "every token at the global time",
+    "scaled": "every token at 0.85 (scaled:0.85) of the global time",
     "linear": "early tokens settle first",
     "backward-linear": "late tokens settle first",
-    "random": "a random time for every token, whatever the step",
+    "random": "a time between 0 and 1 (random:0,1), whatever the step",
     "fixed": "one time for all: 0 keeps every token, 1 always redraws it",
     "adaptive": "what matters to the control settles first; 0.6 smooths",
     "confidence": "what the model is sure of settles first; 0.6 smooths",
     "entropy": "what has few alternatives settles first; 0.6 smooths",
+    "centred": "adaptive with the mean time of constant: noise moves only",
+    "halves": "every other token at half (halves:0.5) the time, in turns",
     "top-k": "the 5 (top-k:5) that matter most to the control are frozen",
     "budgeted": "80% (0.8) of the noise, least where the control cares",
 }
 WRAPPERS = {
     "warmup": "+warmup:0.2: all at the global time for the first fifth",
     "monotone": "+monotone: a token's time is never raised again",
+    "once": "+once: random times are drawn once, not at every step",
+    "matched": "matched(linear): its control, all tokens at its mean time",
+}
+SIGNALS = {
+    "importance": "what matters to the control (its gradient)",
+    "confidence": "the probability of the drafted token",
+    "entropy": "how few alternatives the prediction leaves",
+    "sure-importance": "importance times confidence",
+    "stability": "for how many steps the token has not changed",
+    "random": "random, anew at every step",
+    "spread": "random, but even over neighbours and steps",
+    "parity": "every other token, in turns",
 }
 CONTROLS = {
     "length": "length=20: exactly 20 tokens, prompt included",
@@ -33,7 +49,6 @@ GRIDS = {
     "decided": "more steps at the times when tokens are decided",
 }
 ENGINES = {
-    "sparse": "noise on the few tokens that matter: less memory",
     "tail": "the largest noise token by token, the rest as one Gaussian: fastest",
     "dense": "noise on the whole vocabulary",
 }
@@ -51,6 +66,13 @@ IMPORTANCE = {
     "embeddings": "gradient on the classifier's input embeddings",
     "logits": "gradient on the denoiser's logits",
 }
+FEEDBACK = {
+    "guided": "the prediction after the push of the control",
+    "plain": "the prediction before it",
+}
+PRESETS = {
+    "paper": "every choice of the authors' released code that a setting can express",
+}
 SCHEDULES = {
     "cosine": "the schedule of TESS and TTA",
     "sqrt": "the schedule of Diffusion-LM",
@@ -67,22 +89,25 @@ class Setting:
 
 
 SETTINGS = {
+    "preset": Setting(str, None),
     "steps": Setting(int, 50),
     "allocation": Setting(str, "adaptive:0.6"),
     "strength": Setting(float, 2000.0),
+    "max_strength": Setting(float, math.inf),
     "iterations": Setting(int, 3),
     "guidance_start": Setting(float, 1.0),
     "guidance_stop": Setting(float, 0.0),
     "strength_schedule": Setting(str, "constant"),
     "penalty": Setting(float, 0.0),
-    "judged_at_once": Setting(int, 0),
+    "score_batch": Setting(int, 0),
     "importance": Setting(str, "embeddings"),
     "support": Setting(int, 128),
+    "feedback": Setting(str, "guided"),
     "top_p": Setting(float, 0.9),
     "top_k": Setting(int, 0),
     "temperature": Setting(float, 1.0),
     "variety": Setting(float, 0.0),
-    "stutter": Setting(float, 0.0),
+    "local_repetition_penalty": Setting(float, 0.0),
     "candidates": Setting(int, 1),
     "grid": Setting(str, "uniform"),
     "engine": Setting(str, "tail"),
@@ -95,6 +120,9 @@ SETTINGS = {
     "graphs": Setting(bool, True),
     "batch_size": Setting(int, 32),
 }
+
+
+RENAMED = {"judged_at_once": "score_batch", "stutter": "local_repetition_penalty"}  # old names, for one more version
 
 
 def listed(table: dict[str, str]) -> str:

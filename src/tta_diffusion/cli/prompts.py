@@ -14,6 +14,10 @@ def read_prompts(arguments: list[str], file: Path | None, config: list[str]) -> 
     With none of them, prompts are read from standard input, unless it is a terminal: then one text is written from
     nothing.
     """
+    return [_checked(prompt) for prompt in _given(arguments, file, config)]
+
+
+def _given(arguments: list[str], file: Path | None, config: list[str]) -> list[str]:
     if arguments or file:
         given = [prompt for argument in arguments for prompt in (_stdin() if argument == STDIN else [argument])]
         return given + (_file(file) if file else [])
@@ -22,8 +26,20 @@ def read_prompts(arguments: list[str], file: Path | None, config: list[str]) -> 
     return [""] if sys.stdin.isatty() else _stdin()
 
 
+def _checked(prompt: str) -> str:
+    """Bytes that are no UTF-8 reach Python as lone surrogates, which no tokenizer can read."""
+    try:
+        prompt.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"the text {prompt!r} is not valid UTF-8: give it in that encoding") from None
+    return prompt
+
+
 def _stdin() -> list[str]:
-    prompts = _lines(sys.stdin.read())
+    try:
+        prompts = _lines(sys.stdin.read())
+    except UnicodeDecodeError as error:
+        raise ValueError("standard input is not text in UTF-8") from error
     if not prompts:
         raise ValueError('no prompt: standard input is empty (give a prompt, or "" to start from nothing)')
     return prompts

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from tta_diffusion.cli.names import SETTINGS, Setting
+from tta_diffusion.cli.names import RENAMED, SETTINGS, Setting
 from tta_diffusion.common.registry import closest
 
 # Keys of a config file that are no field of `GenerationConfig`.
@@ -34,6 +34,7 @@ def read_config(path: Path) -> dict[str, Any]:
         raise ValueError(f"'{path}' is not valid YAML: {error}") from error
     if not isinstance(raw, dict):
         raise ValueError(f"'{path}' must hold keys and values, like 'steps: 50'")
+    raw = {RENAMED.get(key, key): value for key, value in raw.items()}
     for key in raw:
         if key not in SETTINGS and key not in EXTRA:
             raise ValueError(f"Unknown key '{key}' in '{path}'.{closest(str(key), [*SETTINGS, *EXTRA])}")
@@ -42,7 +43,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def merge(flags: dict[str, Any], config: dict[str, Any]) -> Request:
     """One request; a flag wins over a key."""
-    given = config | flags
+    given = config | {RENAMED.get(name, name): value for name, value in flags.items()}
     num_samples, batch_size = given.get("num_samples", 1), given.get("batch_size", 1)
     for name, value in (("num_samples", num_samples), ("batch_size", batch_size)):
         if value < 1:
@@ -64,6 +65,8 @@ def _checked(key: str, value: Any) -> Any:
         return texts
     if key == "grid" and isinstance(value, list):
         return _times(value)
+    if key == "feedback" and isinstance(value, int | float):
+        return float(value)
     kind = SETTINGS.get(key, Setting(str if key == "model" else int, None)).kind
     if kind is float and not isinstance(value, bool):
         try:

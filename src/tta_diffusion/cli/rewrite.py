@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tta_diffusion.assets import find_model
 from tta_diffusion.cli import names
-from tta_diffusion.cli.model import DTYPES, find_model, load_model
 from tta_diffusion.cli.prompts import read_prompts
+from tta_diffusion.common.devices import DTYPES
 
 if TYPE_CHECKING:
     from tta_diffusion.cli.request import Request
@@ -86,6 +87,7 @@ def rewrite(
     from tta_diffusion.cli.request import Request
     from tta_diffusion.cli.run import loading
     from tta_diffusion.common.configuration import override
+    from tta_diffusion.pipeline import load_pipeline
 
     if not 0 < time <= 1:
         raise ValueError(f"--time must be above 0 and at most 1, got {time:g}")
@@ -99,7 +101,7 @@ def rewrite(
     given = read_prompts(texts or [], None, [])
     found = find_model(request.model)
     with loading(found):
-        pipeline = load_model(found, device, dtype)
+        pipeline = load_pipeline(found, device, dtype)
     _run(pipeline, given, [_times(pipeline, text, time, keep or []) for text in given], request, as_json, live, trace)
 
 

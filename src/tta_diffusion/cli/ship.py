@@ -43,7 +43,7 @@ def compare_models(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
 ) -> None:
     """Print the validation cross-entropy of both, time by time, and how much larger the second is."""
-    from tta_diffusion.cli.model import find_device
+    from tta_diffusion.common.devices import find_device
     from tta_diffusion.packaging.compare import compare
 
     found = compare(before, after, data, batches, size, find_device(device))

@@ -1,11 +1,11 @@
-"""Directories that are complete or do not exist."""
+"""Files that a kill leaves whole: directories that are complete or do not exist, lines that are complete or cut off."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -36,3 +36,46 @@ def finished(out: Path, overwrite: bool, mark: str) -> Iterator[Path]:
 
 def write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_lines(path: Path, ours: bool = True) -> list[dict[str, Any]]:
+    """The JSON objects of a file; in one of ours, a last line without its line break was being written: left out."""
+    lines = path.read_bytes().split(b"\n") if path.is_file() else []
+    if ours:
+        lines = lines[:-1]
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError:
+            raise ValueError(f"'{path}', line {number} is not JSON: remove the line, or the file") from None
+        if not isinstance(row, dict):
+            raise ValueError(f"'{path}', line {number} is not a JSON object")
+        rows.append(row)
+    return rows
+
+
+def append_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """Adds whole lines in one write, behind the last whole line, and waits until they are on the disk."""
+    data = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    with path.open("ab") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def drop_half_line(path: Path) -> None:
+    """Cuts what a kill left behind the last line break."""
+    if path.is_file():
+        data = path.read_bytes()
+        if data and not data.endswith(b"\n"):
+            os.truncate(path, data.rfind(b"\n") + 1)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """The whole file or the old one, never a part."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)

@@ -1,7 +1,7 @@
 """Scores of a batch and their gradient, a few texts at a time.
 
 What a network keeps for its backward pass grows with the batch, and is most of the memory of guidance. A network that
-judges each text by itself need not keep it: forward and backward are run piece by piece, and what remains of a piece
+judges each text by itself need not keep it: forward and backward are run chunk by chunk, and what remains of a chunk
 is the gradient of its scores, as large as its embeddings.
 """
 
@@ -17,25 +17,25 @@ from torch.autograd.function import once_differentiable
 Judge = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # embeddings (n, L, H), mask (n, ...) -> (n,), (n,)
 
 
-def judge_in_pieces(judge: Judge, embeds: Tensor, mask: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """`judge` of the batch, `size` texts at a time; of what it returns only the first has a gradient, if in pieces."""
+def judge_in_chunks(judge: Judge, embeds: Tensor, mask: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """`judge` of the batch, `size` texts at a time; of what it returns only the first has a gradient, if in chunks."""
     if size >= len(embeds):
         return judge(embeds, mask)
     if torch.is_grad_enabled() and embeds.requires_grad:
-        return _Pieces.apply(embeds, mask, judge, size)
-    found = [judge(*piece) for piece in zip(embeds.split(size), mask.split(size), strict=True)]
+        return _Chunks.apply(embeds, mask, judge, size)
+    found = [judge(*chunk) for chunk in zip(embeds.split(size), mask.split(size), strict=True)]
     return torch.cat([one for one, _ in found]), torch.cat([two for _, two in found])
 
 
-class _Pieces(torch.autograd.Function):
+class _Chunks(torch.autograd.Function):
     """Takes the gradient in its forward pass; nothing in it waits for the device."""
 
     @staticmethod
     def forward(ctx: Any, embeds: Tensor, mask: Tensor, judge: Judge, size: int) -> tuple[Tensor, Tensor]:
         scores, reported, gradients = [], [], []
-        for piece, seen in zip(embeds.split(size), mask.split(size), strict=True):
+        for chunk, seen in zip(embeds.split(size), mask.split(size), strict=True):
             with torch.enable_grad():
-                leaf = piece.detach().requires_grad_(True)
+                leaf = chunk.detach().requires_grad_(True)
                 score, report = judge(leaf, seen)
                 gradients += torch.autograd.grad(score.sum(), leaf)
             scores.append(score.detach())

@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from tta_diffusion.common.registry import closest
-from tta_diffusion.control.chunked import judge_in_pieces
+from tta_diffusion.control.chunked import judge_in_chunks
 from tta_diffusion.control.objective import Judgement, SoftText
 from tta_diffusion.denoiser import quantised
 from tta_diffusion.denoiser.checkpoint import WEIGHTS, Unfilled, load_weights
@@ -45,12 +45,12 @@ class AttributeObjective:
     model: torch.nn.Module
     label: int
     penalty: float = 0.0
-    at_once: int = 0  # texts judged at once; 0: as many as keep memory small
+    score_batch: int = 0  # texts scored at once; 0: as many as keep memory small
     embeds_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.at_once < 0:
-            raise ValueError(f"texts judged at once must be at least 0 (0: automatic), got {self.at_once}")
+        if self.score_batch < 0:
+            raise ValueError(f"score_batch must be at least 0 (0: automatic), got {self.score_batch}")
         self.model.requires_grad_(False).eval()
 
     def prepare(self, canvas: Canvas) -> Canvas:
@@ -59,8 +59,8 @@ class AttributeObjective:
     def judge(self, text: SoftText) -> Judgement:
         table = self.model.get_input_embeddings().weight  # type: ignore[operator]
         embeds = text.embed(table)
-        size = self.at_once or texts_at_once(len(embeds), embeds.shape[1], embeds.device.type, embeds.dtype)
-        return Judgement(*judge_in_pieces(self._score, embeds, self._attention_mask(text.mask), size))
+        size = self.score_batch or texts_at_once(len(embeds), embeds.shape[1], embeds.device.type, embeds.dtype)
+        return Judgement(*judge_in_chunks(self._score, embeds, self._attention_mask(text.mask), size))
 
     @property
     def capture_key(self) -> Hashable | None:
@@ -68,7 +68,7 @@ class AttributeObjective:
         if type(self) is not AttributeObjective:
             return None
         network = (weakref.ref(self.model), places_of(self.model), self.model.training)
-        return (*network, self.name, self.label, self.penalty, self.at_once)
+        return (*network, self.name, self.label, self.penalty, self.score_batch)
 
     def _score(self, embeds: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """The score and log p(label), (n,) each, of n texts."""
@@ -128,7 +128,7 @@ def load_classifier(
     """
     try:
         shared = beside and not any(Path(name_or_dir).glob("tokenizer*"))
-        own = tokenizer if shared else AutoTokenizer.from_pretrained(name_or_dir)
+        own = tokenizer if shared else AutoTokenizer.from_pretrained(name_or_dir, trust_remote_code=False)
         model = _load_model(name_or_dir)
     except (OSError, ValueError, SafetensorError) as error:
         first = str(error).strip().splitlines()[0]
@@ -144,8 +144,10 @@ def load_classifier(
 
 def _load_model(name_or_dir: str | Path) -> PreTrainedModel:
     if (Path(name_or_dir) / WEIGHTS).is_file() or not quantised.shards(name_or_dir):
-        return AutoModelForSequenceClassification.from_pretrained(name_or_dir, use_safetensors=True)
-    config = AutoConfig.from_pretrained(name_or_dir)
+        return AutoModelForSequenceClassification.from_pretrained(
+            name_or_dir, use_safetensors=True, trust_remote_code=False
+        )
+    config = AutoConfig.from_pretrained(name_or_dir, trust_remote_code=False)
     with Unfilled():
         model = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
     load_weights(model, name_or_dir)

@@ -6,23 +6,25 @@ All objectives share one backward pass. Its by-product is the importance g_i of 
 at the last iteration, taken on the classifiers' input embeddings (the paper's choice) or on the logits.
 
 The gradient on a logit is p_v (G_v - sum_w p_w G_w) with G = E dscore/de, so tokens of small probability hardly move.
-From `TopLogits` guidance moves the `support` largest entries; the others stay, and weigh in as one.
+So guidance moves the `support` largest entries of each position; the others stay, and weigh in as one.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from tta_diffusion.common.registry import Registry
-from tta_diffusion.control.objective import HardText, Judgement, Objective, SoftText, TopText
+from tta_diffusion.control.objective import HardText, Judgement, Objective, SoftText, soft_text
+from tta_diffusion.diffusion.process import State
 from tta_diffusion.tokens.canvas import Canvas
-from tta_diffusion.tokens.top_logits import TOP, TopLogits
+from tta_diffusion.tokens.logits import Logits
+from tta_diffusion.tokens.top_logits import TOP
 
 StrengthSchedule = Callable[[float], float]
 STRENGTHS: Registry[StrengthSchedule] = Registry("strength schedule")
@@ -44,11 +46,14 @@ class GuidanceConfig:
     schedule: str = "constant"
     importance: str = "embeddings"
     support: int = TOP  # tokens moved at each position, the likeliest; 0: the whole vocabulary
+    limit: float = math.inf  # the strength is never larger, whatever the schedule makes of it
 
     def __post_init__(self) -> None:
         STRENGTHS.get(self.schedule)
         if not math.isfinite(self.strength) or self.strength < 0:
             raise ValueError(f"strength must be a finite number, at least 0, got {self.strength}")
+        if not self.limit >= 0:
+            raise ValueError(f"the limit of the strength must be at least 0, got {self.limit}")
         if self.iterations < 1:
             raise ValueError(f"iterations must be at least 1, got {self.iterations}")
         if not 0 <= self.stop <= self.start <= 1:
@@ -66,7 +71,7 @@ class GuidanceConfig:
 class Guided:
     """What guidance returns."""
 
-    logits: Tensor | TopLogits  # (B, L, V)
+    logits: Logits
     importance: Tensor | None = None  # (B, L); None where guidance did not act
 
 
@@ -100,41 +105,41 @@ class Guidance:
         """The objectives that do not act by pinning alone."""
         return [(o, weight) for o, weight in self.objectives if not getattr(o, "pins_only", False)]
 
-    def __call__(self, logits: Tensor | TopLogits, canvas: Canvas, u: float) -> Guided:
-        """Guided logits and importance at global time u; unchanged outside the window."""
+    def __call__(self, logits: Logits, canvas: Canvas, u: float, state: State | None = None) -> Guided:
+        """Guided logits and importance at time u, for a prediction from `state`; unchanged outside the window."""
         if not self.config.active(u):
             return Guided(logits)
-        guided, checks = self.push(logits, canvas, u, self.strength(u))
+        guided, checks = self.push(logits, canvas, u, self.strength(u), state)
         if checks:
             raise_first([check.problem for check in checks], torch.stack([check.passed for check in checks]), u)
         return guided
 
     def strength(self, u: float) -> float:
         """lambda at time u."""
-        return self.config.strength * STRENGTHS.get(self.config.schedule)(u)
+        return min(self.config.strength * STRENGTHS.get(self.config.schedule)(u), self.config.limit)
 
     def push(
-        self, logits: Tensor | TopLogits, canvas: Canvas, u: float, strength: float | Tensor
+        self, logits: Logits, canvas: Canvas, u: float, strength: float | Tensor, state: State | None = None
     ) -> tuple[Guided, list[Check]]:
         """All iterations; asks the device nothing, so what went wrong is in the checks."""
         importance = None
         checks: list[Check] = []
-        moved = self._moved(logits)
+        moved = self._support(logits.values)
         for iteration in range(self.config.iterations):
             last = iteration == self.config.iterations - 1
-            gradient, norms = self._gradient(logits, canvas, u, last, checks)
+            gradient, norms = self._gradient(logits, canvas, u, state, last, checks)
             if gradient is None:
                 return Guided(logits), []
             push = strength * gradient if moved is None else strength * gradient * moved
-            logits = replace(logits, values=logits.values + push) if isinstance(logits, TopLogits) else logits + push
+            logits = logits.moved(logits.values + push)
             importance = norms
         return Guided(logits, importance), checks
 
-    def _moved(self, logits: Tensor | TopLogits) -> Tensor | None:
-        """(R, k) True at the `support` largest values; None: all are moved."""
-        if not isinstance(logits, TopLogits) or not 0 < self.config.support < logits.values.shape[-1]:
+    def _support(self, values: Tensor) -> Tensor | None:
+        """(..., k) True at the `support` largest values of each position; None: all are moved."""
+        if not 0 < self.config.support < values.shape[-1]:
             return None
-        return logits.values >= logits.values.topk(self.config.support, dim=-1).values[:, -1:]
+        return values >= values.topk(self.config.support, dim=-1).values[..., -1:]
 
     @property
     def capture_key(self) -> Hashable | None:
@@ -148,17 +153,17 @@ class Guidance:
 
     def _gradient(
         self,
-        logits: Tensor | TopLogits,
+        logits: Logits,
         canvas: Canvas,
         u: float,
+        state: State | None,
         with_importance: bool,
         checks: list[Check],
     ) -> tuple[Tensor | None, Tensor | None]:
-        """On the logits (B, L, V), or on the values (R, k) of `TopLogits`; and the norms (B, L) if asked for."""
-        top = logits if isinstance(logits, TopLogits) else None
+        """On the values of the prediction; and the norms (B, L) if asked for."""
         with torch.enable_grad():
-            leaf = (logits.values if isinstance(logits, TopLogits) else logits).detach().float().requires_grad_(True)
-            text = SoftText(leaf, canvas, u) if top is None else TopText(top, leaf, canvas, u)
+            leaf = logits.values.detach().float().requires_grad_(True)
+            text = soft_text(logits, leaf, canvas, u, state)
             total = self._total_score(text, checks)
             if total is None:
                 return None, None
@@ -168,9 +173,9 @@ class Guidance:
         checks.append(Check("the guidance gradient is not finite", gradient.sum().isfinite()))
         norms = None
         if with_importance:
-            parts = on_embeddings or [gradient if top is None else top.free.spread(gradient)]
+            parts = on_embeddings or [logits.by_position(gradient)]
             norms = torch.stack([part.float().norm(dim=-1) for part in parts]).sum(0)
-        return gradient.to(leaf.dtype if top is not None else logits.dtype), norms  # type: ignore[union-attr]
+        return gradient, norms
 
     def _total_score(self, text: SoftText, checks: list[Check]) -> Tensor | None:
         total: Tensor | None = None

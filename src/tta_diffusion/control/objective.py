@@ -8,7 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tta_diffusion.diffusion.process import State
 from tta_diffusion.tokens.canvas import Canvas
+from tta_diffusion.tokens.logits import Logits
 from tta_diffusion.tokens.soft_tokens import bag
 from tta_diffusion.tokens.top_logits import TopLogits
 
@@ -17,11 +19,11 @@ class SoftText:
     """The text as an objective sees it: a distribution for every free position, the token itself where pinned.
 
     Differentiable in `logits`. Every embedding handed out is remembered, because its gradient measures how
-    important each token is to the objective.
+    important each token is to the objective. `state` is the noisy text that the prediction was made from.
     """
 
-    def __init__(self, logits: Tensor, canvas: Canvas, u: float) -> None:
-        self.logits, self.canvas, self.u = logits, canvas, u
+    def __init__(self, logits: Tensor, canvas: Canvas, u: float, state: State | None = None) -> None:
+        self.logits, self.canvas, self.u, self.state = logits, canvas, u, state
         self.soft = logits.softmax(-1)
         self.embeddings: list[Tensor] = []
         draft = torch.where(canvas.pinned, canvas.ids, logits.detach().argmax(-1))
@@ -47,8 +49,8 @@ class TopText(SoftText):
     Only for objectives that use no more than `embed` and `mask` (`embeds_only`).
     """
 
-    def __init__(self, top: TopLogits, values: Tensor, canvas: Canvas, u: float) -> None:
-        self.top, self.canvas, self.u = top, canvas, u
+    def __init__(self, top: TopLogits, values: Tensor, canvas: Canvas, u: float, state: State | None = None) -> None:
+        self.top, self.canvas, self.u, self.state = top, canvas, u, state
         self.soft = torch.cat([values, top.rest], -1).softmax(-1)  # (R, k + 1), the others last
         self.embeddings = []
         likeliest = top.ids.gather(-1, values.detach().argmax(-1, keepdim=True)).squeeze(-1)
@@ -64,11 +66,18 @@ class TopText(SoftText):
         return embedded
 
 
+def soft_text(logits: Logits, values: Tensor, canvas: Canvas, u: float, state: State | None) -> SoftText:
+    """A prediction as objectives see it, differentiable in its values."""
+    if isinstance(logits, TopLogits):
+        return TopText(logits, values, canvas, u, state)
+    return SoftText(values, canvas, u, state)
+
+
 class HardText(SoftText):
     """Tokens (B, L) as they are, for objectives that use no more than `embed` and `mask` (`embeds_only`)."""
 
     def __init__(self, ids: Tensor, canvas: Canvas, u: float) -> None:
-        self.canvas, self.u = canvas, u
+        self.canvas, self.u, self.state = canvas, u, None
         self.embeddings = []
         self.ids = torch.where(canvas.pinned, canvas.ids, ids)
         self.mask = canvas.inside_text(self.ids)

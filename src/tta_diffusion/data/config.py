@@ -33,6 +33,8 @@ class SourceConfig:
     weight: float = 1.0  # share of the samples drawn in training
     limit: int = 0  # read at most so many documents; 0: all
     hold_out: tuple[str, ...] = ()  # files whose paragraphs must not enter the corpus
+    hold_out_by: str = ""  # column by whose hash rows are held out, such as the title of an article
+    hold_out_share: float = 0.0  # of the rows, by that hash
     passage: int = 20_000  # longer documents are broken, at a paragraph, into passages of so many characters
 
     def __post_init__(self) -> None:
@@ -45,6 +47,10 @@ class SourceConfig:
             raise ValueError(f"Source '{self.name}' needs either 'path' (local files) or 'hub' (a data set name).")
         if self.weight <= 0:
             raise ValueError(f"Source '{self.name}' has weight {self.weight}: use a positive one, or remove it.")
+        if not 0 <= self.hold_out_share <= 1 or bool(self.hold_out_by) != (self.hold_out_share > 0):
+            raise ValueError(
+                f"Source '{self.name}': 'hold_out_by' (a column) and 'hold_out_share' (up to 1) go together."
+            )
         if self.limit < 0 or self.passage < 1:
             raise ValueError(f"Source '{self.name}': 'limit' must be 0 or more and 'passage' at least 1.")
 
@@ -60,6 +66,7 @@ class PrepareConfig:
     tokenizer_characters: int = 60_000_000  # sample the tokenizer is trained on
     bos: bool = True  # every sequence starts with <s>
     partial: float = 0.1  # share of sequences that hold a single sentence, so that lengths vary
+    filled: float = 0.0  # share of the others that go on to their last token, into a sentence that is cut
     overlong: str = "cut"  # a sentence longer than a sequence: cut | drop
     min_tokens: int = 8  # shorter documents are dropped
     deduplicate: bool = True  # drop long paragraphs seen before
@@ -81,7 +88,7 @@ class PrepareConfig:
         held_out = [source.name for source in self.sources if source.hold_out]
         if held_out and not self.deduplicate:
             raise ValueError(f"Source '{held_out[0]}' has 'hold_out', which works only with 'deduplicate: true'.")
-        for key in ("partial", "validation_fraction"):
+        for key in ("partial", "filled", "validation_fraction"):
             if not 0 <= getattr(self, key) <= 1:
                 raise ValueError(f"'{key}' is a share and must lie between 0 and 1, not {getattr(self, key)}.")
 

@@ -16,6 +16,7 @@ class Packing:
     eos: int
     bos: int | None = None  # None: sequences start with their text
     partial: float = 0.0  # share of sequences that take a single sentence
+    filled: float = 0.0  # share of the others that go on to their last token into a sentence that does not fit
     overlong: str = "cut"  # a sentence longer than the room: "cut" keeps its beginning, "drop" skips it
     min_tokens: int = 1  # shorter documents give no sequence
 
@@ -32,7 +33,8 @@ def pack(document: Sequence[SentenceIds], packing: Packing, rng: random.Random) 
     """Yield the sequences of one document, in order.
 
     A sequence takes consecutive sentences while they fit. It ends with `</s>` where its text stops at a
-    sentence end with room left; a cut sentence, or text that fills the room exactly, goes without.
+    sentence end with room left; a cut sentence, or text that fills the room exactly, goes without. A sentence that
+    fills the end of one sequence begins the next one all the same.
     """
     if sum(len(s.later) for s in document) < packing.min_tokens:
         return
@@ -44,6 +46,8 @@ def pack(document: Sequence[SentenceIds], packing: Packing, rng: random.Random) 
             ids += sentence.later
             continue
         if ids:
+            if not single and packing.filled > 0 and rng.random() < packing.filled:
+                ids += sentence.later[: room - len(ids)]
             yield _finish(ids, packing)
             ids = []
         if len(sentence.first) <= room:

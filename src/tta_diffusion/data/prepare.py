@@ -11,12 +11,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tta_diffusion.common.progress import Progress
 from tta_diffusion.data.clean import CLEANERS
 from tta_diffusion.data.config import PrepareConfig, SourceConfig
 from tta_diffusion.data.dedupe import SeenParagraphs
 from tta_diffusion.data.documents import iterate_documents, remember_held_out
 from tta_diffusion.data.pack import Packing, SentenceIds, pack
-from tta_diffusion.data.progress import Progress
 from tta_diffusion.data.sentences import split_sentences
 from tta_diffusion.data.sources import count_rows
 from tta_diffusion.data.tokenizer import backend, load_tokenizer, special_ids, train_tokenizer
@@ -41,9 +41,7 @@ def prepare(
     totals = check_sources(config, data_dir)
     writer = StoreWriter(out, overwrite)
     try:
-        with Progress(show_progress) as progress:
-            meta = write_corpus(config, data_dir, totals, writer, progress)
-        return writer.finish(meta)
+        return writer.finish(write_corpus(config, data_dir, totals, writer, show_progress))
     except BaseException:
         writer.discard()
         raise
@@ -59,18 +57,18 @@ def check_sources(config: PrepareConfig, data_dir: Path) -> dict[str, int | None
 
 
 def write_corpus(
-    config: PrepareConfig, data_dir: Path, totals: dict[str, int | None], writer: StoreWriter, progress: Progress
+    config: PrepareConfig, data_dir: Path, totals: dict[str, int | None], writer: StoreWriter, show: bool
 ) -> dict[str, Any]:
     """Write the tokenizer and every source; what meta.json says about them."""
-    tokenizer = make_tokenizer(config, data_dir, progress)
+    tokenizer = make_tokenizer(config, data_dir, show)
     packing = make_packing(config, special_ids(tokenizer))
     with explain_full_disk(writer.directory):
         tokenizer.save_pretrained(writer.tokenizer_dir)
     seen = held_out_paragraphs(config, data_dir) if config.deduplicate else None
     sources = []
     for source in config.sources:
-        progress.start(f"encoding {source.name}", totals[source.name])
-        sources.append(write_source(source, config, data_dir, seen, tokenizer, packing, writer, progress))
+        with Progress(f"encoding {source.name}", totals[source.name], show) as progress:
+            sources.append(write_source(source, config, data_dir, seen, tokenizer, packing, writer, progress))
     if not any(source["splits"]["train"]["sequences"] for source in sources):
         raise ValueError(
             "The corpus is empty: no text was left after cleaning and the 'min_tokens' rule. "
@@ -86,11 +84,11 @@ def write_corpus(
     }
 
 
-def make_tokenizer(config: PrepareConfig, data_dir: Path, progress: Progress) -> PreTrainedTokenizerFast:
+def make_tokenizer(config: PrepareConfig, data_dir: Path, show: bool) -> PreTrainedTokenizerFast:
     if config.tokenizer:
         return load_tokenizer(config.tokenizer)
-    progress.start("training the tokenizer", config.tokenizer_characters)
-    return train_tokenizer(tokenizer_sample(config, data_dir, progress), config.vocab_size)
+    with Progress("training the tokenizer", config.tokenizer_characters, show) as progress:
+        return train_tokenizer(tokenizer_sample(config, data_dir, progress), config.vocab_size)
 
 
 def tokenizer_sample(config: PrepareConfig, data_dir: Path, progress: Progress) -> Iterator[str]:
@@ -121,6 +119,7 @@ def make_packing(config: PrepareConfig, ids: dict[str, int]) -> Packing:
         eos=ids["eos"],
         bos=ids["bos"] if config.bos else None,
         partial=config.partial,
+        filled=config.filled,
         overlong=config.overlong,
         min_tokens=config.min_tokens,
     )
@@ -157,7 +156,6 @@ def write_source(
             counts["utf8_bytes"] += len(document.encode())
             counts["encoded_tokens"] += sum(len(s.later) for s in sentences)
         progress.reach(counts["read"])
-    progress.finish()
     return {
         "name": source.name,
         "weight": source.weight,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tta_diffusion.data.config import SourceConfig
+from tta_diffusion.data.held_out import held_out
 
 Row = Mapping[str, Any]
 
@@ -100,6 +101,8 @@ def _matches(row: Row, where: Mapping[str, Any]) -> bool:
 
 def _texts_of(rows: Iterator[Row], source: SourceConfig) -> Iterator[str]:
     for row in rows:
+        if source.hold_out_by and held_out(str(row[source.hold_out_by]), source.hold_out_share):
+            continue
         if _matches(row, source.where) and (text := row[source.field]) is not None:
             if not isinstance(text, str):
                 raise ValueError(
@@ -109,7 +112,8 @@ def _texts_of(rows: Iterator[Row], source: SourceConfig) -> Iterator[str]:
 
 
 def _columns(source: SourceConfig) -> list[str]:
-    return list(dict.fromkeys([source.field, *source.where]))
+    by = [source.hold_out_by] if source.hold_out_by else []
+    return list(dict.fromkeys([source.field, *source.where, *by]))
 
 
 def iterate_file(path: Path, source: SourceConfig) -> Iterator[str]:

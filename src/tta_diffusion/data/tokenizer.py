@@ -62,7 +62,7 @@ def load_tokenizer(directory: str | Path) -> PreTrainedTokenizerFast:
             f"No tokenizer directory {directory}: give a checkpoint directory, or leave it out to train one."
         )
     try:
-        tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ValueError(f"{folder} holds no tokenizer that can be loaded: {reason}") from None

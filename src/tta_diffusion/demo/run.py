@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tta_diffusion.analysis.forgetting import update_forgetting
+from tta_diffusion.common.progress import Progress
 from tta_diffusion.demo.cases import Case
-from tta_diffusion.demo.progress import Progress
 
 if TYPE_CHECKING:
     from tta_diffusion.pipeline import TTAPipeline
@@ -78,8 +78,9 @@ def _sample(pipeline: TTAPipeline, case: Case, allocation: str, steps: int, seed
         steps=steps,
         seed=seed,
         return_trace=True,
-        callback_on_step_end=lambda pipeline, step, u, info: progress.step(),
+        callback_on_step_end=lambda pipeline, step, u, info: progress.advance(),
     )
     assert output.traces is not None
-    progress.text(f"{case.title}, {allocation}", steps - output.steps[0])
+    progress.advance(steps - output.steps[0])  # those that it did not need
+    progress.note(f"{case.title}, {allocation}")
     return Sample(case, allocation, output.traces[0], time.monotonic() - began)

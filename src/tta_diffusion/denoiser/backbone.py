@@ -126,12 +126,12 @@ class Backbone(nn.Module):
     def from_pretrained(cls, name_or_dir: str | Path) -> Backbone:
         """Pretrained weights by hub name or local directory; safetensors only."""
         with _one_sentence(name_or_dir):
-            config = AutoConfig.from_pretrained(name_or_dir)
+            config = AutoConfig.from_pretrained(name_or_dir, trust_remote_code=False)
         family = FAMILIES.get(config.model_type)
         with _one_sentence(name_or_dir):
             # float32, whatever the file has: training in a 16-bit type would lose small updates.
             model = family.auto_class.from_pretrained(
-                name_or_dir, config=config, use_safetensors=True, dtype=torch.float32
+                name_or_dir, config=config, use_safetensors=True, dtype=torch.float32, trust_remote_code=False
             )
         return cls(model)
 

@@ -63,7 +63,16 @@ def save(model: nn.Module, config: DenoiserConfig, directory: str | Path) -> Non
     (directory / CONFIG).write_text(json.dumps(config.to_dict(), indent=2, sort_keys=True) + "\n")
 
 
+def read_regime(directory: str | Path) -> str:
+    """The diffusion regime that a model directory names."""
+    return str(_read_json(directory).get("regime", "simplex"))
+
+
 def load_config(directory: str | Path) -> DenoiserConfig:
+    return DenoiserConfig.from_dict(_read_json(directory))
+
+
+def _read_json(directory: str | Path) -> dict[str, Any]:
     path = Path(directory) / CONFIG
     if not path.is_file():
         hint = ""
@@ -74,7 +83,9 @@ def load_config(directory: str | Path) -> DenoiserConfig:
         raw = json.loads(path.read_text())
     except json.JSONDecodeError as error:
         raise ValueError(f"'{path}' is not valid JSON ({error}): the model directory is damaged") from error
-    return DenoiserConfig.from_dict(raw)
+    if not isinstance(raw, dict):
+        raise ValueError("the denoiser config is not a table of settings: the model directory is damaged")
+    return raw
 
 
 def load_weights(model: nn.Module, directory: str | Path) -> None:

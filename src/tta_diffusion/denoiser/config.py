@@ -22,6 +22,7 @@ class DenoiserConfig:
 
     backbone: dict[str, Any]  # the Hugging Face config of the backbone, `model_type` included
     length: int  # the longest sequence it was trained on
+    regime: str = "simplex"  # which diffusion it was trained for (see `sampling.regimes`)
     schedule: str = "cosine"
     scale: float = 5.0  # K of the simplex
     self_conditioning: str = "mean"
@@ -48,8 +49,6 @@ class DenoiserConfig:
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any]) -> DenoiserConfig:
-        if not isinstance(raw, dict):
-            raise ValueError("the denoiser config is not a table of settings: the model directory is damaged")
         known = [f.name for f in fields(cls)]
         for name in raw:
             if name not in known:

@@ -13,8 +13,10 @@ from tta_diffusion.denoiser import checkpoint
 from tta_diffusion.denoiser.backbone import Backbone
 from tta_diffusion.denoiser.config import DenoiserConfig
 from tta_diffusion.denoiser.self_conditioning import PROJECTED, SELF_CONDITIONING
-from tta_diffusion.fast.scratch import Rooms
+from tta_diffusion.tokens.canvas import Canvas
+from tta_diffusion.tokens.logits import Logits, read_logits
 from tta_diffusion.tokens.soft_tokens import SoftTokens
+from tta_diffusion.tokens.top_logits import FreeRows, top_logits
 
 
 class SimplexDenoiser(nn.Module):
@@ -43,6 +45,10 @@ class SimplexDenoiser(nn.Module):
     def device(self) -> torch.device:
         return self.time.weight.device
 
+    @property
+    def max_length(self) -> int:
+        return self.backbone.max_length
+
     def forward(
         self,
         noisy: SoftTokens,
@@ -62,25 +68,26 @@ class SimplexDenoiser(nn.Module):
         """
         return self.backbone.head(self.hidden(self.inputs(noisy, times, ids, pinned, previous)))
 
-    def at(
+    def predict(
         self,
-        places: Tensor,
-        rooms: Rooms,
-        noisy: SoftTokens,
+        seen: SoftTokens,
         times: Tensor,
-        ids: Tensor,
-        pinned: Tensor,
-        previous: SoftTokens | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Logits (R, V) at places (R,) in the flattened (B, L), and a bias (V,) still to be added to them, if any.
-
-        They may lie in one of the rooms: the next call writes over them.
-        """
-        hidden = self.hidden(self.inputs(noisy, times, ids, pinned, previous)).flatten(0, 1)[places]
+        canvas: Canvas,
+        previous: SoftTokens | None,
+        free: FreeRows | None,
+        k: int,
+    ) -> Logits:
+        """See `denoiser.protocol`. The head is applied to the free rows alone; on a CPU their logits lie in scratch
+        memory that the next prediction writes over."""
+        if free is None:
+            return read_logits(self(seen, times, canvas.ids, canvas.pinned, previous), canvas, None)
+        hidden = self.hidden(self.inputs(seen, times, canvas.ids, canvas.pinned, previous)).flatten(0, 1)[free.places]
         if not self.backbone.splits:
-            return self.backbone.head(hidden), None
-        out = rooms.take("logits", len(places), self.backbone.decoder.out_features, hidden.dtype, hidden.device)
-        return out, self.backbone.product(hidden, out)
+            return top_logits(self.backbone.head(hidden), free, k)
+        width = self.backbone.decoder.out_features
+        out = free.scratch.take("logits", len(free.places), width, hidden.dtype, hidden.device)
+        bias = self.backbone.product(hidden, out)
+        return top_logits(out, free, k, bias)
 
     def inputs(
         self, noisy: SoftTokens, times: Tensor, ids: Tensor, pinned: Tensor, previous: SoftTokens | None = None

@@ -53,7 +53,7 @@ def import_tess(
     settings.setdefault("self_conditioning", "concat" if PROJECT in state else "mean")
     raw = backbone_config
     if not isinstance(raw, dict):
-        raw = plain_config(AutoConfig.from_pretrained(raw))
+        raw = plain_config(AutoConfig.from_pretrained(raw, trust_remote_code=False))
     config = DenoiserConfig(backbone=raw, length=length, tied_input=False, time_conditioning="global", **settings)
     model = SimplexDenoiser(config)
     load_state(model, rename(state), str(weights))

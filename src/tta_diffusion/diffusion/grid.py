@@ -66,12 +66,23 @@ def _quantiles(steps: int, fine: Tensor, cdf: Tensor) -> Tensor:
 
 
 def make_grid(spec: str, steps: int, alpha_bar: AlphaBar, vocab_size: int, start: float = 1.0) -> Tensor:
-    """A grid of `steps` times by name, scaled to begin at `start` (below 1 when a given text is rewritten)."""
+    """A grid of `steps` times by name; from a text that is at time `start` < 1, only the way from there on."""
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
+    return cut_grid(GRIDS.get(spec)(steps, alpha_bar, vocab_size), start)
+
+
+def cut_grid(times: Tensor, start: float) -> Tensor:
+    """The times from `start` on: step sizes stay those of the whole way, which the model was trained for."""
     if not 0 < start <= 1:
         raise ValueError(f"the starting time must be in (0, 1], got {start}")
-    return GRIDS.get(spec)(steps, alpha_bar, vocab_size) * start
+    return times if start == 1 else torch.cat([times.new_tensor([start]), times[times < start]])
+
+
+def snap_to(grid: Tensor, times: Tensor) -> Tensor:
+    """Times (...) rounded down to those of a falling grid (T,), or to 0 below its last."""
+    rising = torch.cat([grid.flip(0), grid.new_zeros(1)]).unique().to(times.device)
+    return rising[torch.searchsorted(rising, times + 1e-9, right=True) - 1]
 
 
 def check_grid(times: Tensor) -> Tensor:

@@ -11,26 +11,31 @@ prediction, never a noisy (B, L, V) tensor. The true DDIM step does keep x, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from tta_diffusion.common.randomness import Randomness
+from tta_diffusion.common.randomness import PROJECTION, Randomness
 from tta_diffusion.diffusion.noise import ENGINES
-from tta_diffusion.diffusion.schedule import get_schedule
+from tta_diffusion.diffusion.process import State
+from tta_diffusion.diffusion.schedule import get_schedule, time_at
+from tta_diffusion.theory.duality import alpha_bar_for_keep
+from tta_diffusion.tokens.logits import DenseLogits, Logits
+from tta_diffusion.tokens.projection import ProjectionConfig, project
 from tta_diffusion.tokens.soft_tokens import DenseTokens, SoftTokens
-from tta_diffusion.tokens.top_logits import TopLogits
 
 STEPS = ("ddpm", "ddim")
+# A settled token: its noise cannot hide it, and its prediction leaves no alternative.
+_READABLE = 1 - 1e-6
+_CERTAIN = 0.999
 
 
 @dataclass(frozen=True)
-class SimplexState:
-    """What is known between two steps."""
+class SimplexState(State):
+    """The tokens of the last projection (or the given text) and their times."""
 
-    ids: Tensor  # (B, L) tokens of the last projection (or the given text)
-    times: Tensor  # (B, L) the noise level u_i that every token is at
     noisy: Tensor | None = None  # (B, L, V) the noisy simplex itself, kept by DDIM only
 
 
@@ -43,6 +48,7 @@ class SimplexProcess:
     schedule: str = "cosine"
     engine: str = "tail"
     step_rule: str = "ddpm"
+    projection: ProjectionConfig = field(default_factory=ProjectionConfig)
 
     def __post_init__(self) -> None:
         get_schedule(self.schedule)
@@ -51,6 +57,11 @@ class SimplexProcess:
             raise ValueError(f"Unknown step rule '{self.step_rule}'. Known: {', '.join(STEPS)}.")
         if self.step_rule == "ddim" and self.engine != "dense":
             raise ValueError("the DDIM step keeps the whole noisy simplex: use it with engine='dense'")
+
+    @property
+    def whole(self) -> bool:
+        """The engine `dense` is the definition: nothing is left out."""
+        return self.engine == "dense"
 
     def alpha_bar(self, u: Tensor) -> Tensor:
         return get_schedule(self.schedule)(u)
@@ -61,8 +72,11 @@ class SimplexProcess:
         return corner.scatter_(-1, ids[..., None], self.scale)
 
     def prior(self, ids: Tensor) -> SimplexState:
-        """Pure noise: at u = 1 the ids under it do not matter."""
+        """At u = 1 the tokens under the noise do not matter."""
         return SimplexState(ids, torch.ones(ids.shape, dtype=torch.float64, device=ids.device))
+
+    def begin(self, ids: Tensor, times: Tensor) -> SimplexState:
+        return SimplexState(ids, times)
 
     def corrupt(self, ids: Tensor, times: Tensor, randomness: Randomness, step: int) -> SoftTokens:
         """softmax(x_u) for tokens (B, L) at per-token times (B, L)."""
@@ -70,7 +84,6 @@ class SimplexProcess:
         return engine(ids, self.alpha_bar(times), self.vocab_size, self.scale, randomness, step)
 
     def observe(self, state: SimplexState, randomness: Randomness, step: int) -> tuple[SimplexState, SoftTokens]:
-        """What the denoiser sees of a state, and the state with what it drew (DDIM keeps its noise)."""
         if state.noisy is not None:
             return state, DenseTokens(state.noisy)
         soft = self.corrupt(state.ids, state.times, randomness, step)
@@ -78,11 +91,24 @@ class SimplexProcess:
             state = replace(state, noisy=soft.scores)
         return state, soft
 
-    def step(self, state: SimplexState, ids: Tensor, logits: Tensor | TopLogits, times: Tensor) -> SimplexState:
-        """The state at the new times (B, L), given projected ids (B, L) and predicted logits (B, L, V)."""
-        if self.step_rule == "ddpm" or isinstance(logits, TopLogits):
-            return SimplexState(ids, times)
-        return SimplexState(ids, times, self._ddim(state, logits, times))
+    def draft(self, state: SimplexState, logits: Logits, randomness: Randomness, step: int) -> Tensor:
+        """A top-p draw from the prediction."""
+        return project(logits, randomness.draws(step, PROJECTION, state.ids.shape[1]), self.projection)
+
+    def advance(
+        self, state: SimplexState, logits: Logits, draft: Tensor, levels: Tensor, randomness: Randomness, step: int
+    ) -> SimplexState:
+        """Fresh noise on the draft is drawn when it is observed; DDIM moves the noise that is there."""
+        if self.step_rule == "ddpm" or not isinstance(logits, DenseLogits):
+            return SimplexState(draft, levels)
+        return SimplexState(draft, levels, self._ddim(state, logits.values, levels))
+
+    def settled(self, logits: Logits, draft: Tensor, before: Tensor, levels: Tensor, pinned: Tensor) -> Tensor:
+        """All tokens are readable through their noise, certain and as they were."""
+        readable = (levels <= readable_time(self.schedule, self.vocab_size)).all(-1) & (draft == before).all(-1)
+        if not bool(readable.any()):
+            return readable
+        return readable & ((logits.probability(draft) >= _CERTAIN) | pinned).all(-1)
 
     def _ddim(self, state: SimplexState, logits: Tensor, times: Tensor) -> Tensor:
         """x_s = sqrt(ab_s) x0 + sqrt(1 - ab_s) eps, eps = (x_u - sqrt(ab_u) x0) / sqrt(1 - ab_u), no new noise.
@@ -96,3 +122,10 @@ class SimplexProcess:
         eps = (state.noisy - now.sqrt() * clean) / (1 - now).clamp_min(1e-12).sqrt()
         eps = torch.where(now < 1, eps, torch.zeros_like(eps))
         return later.sqrt() * clean + (1 - later).sqrt() * eps
+
+
+@lru_cache
+def readable_time(schedule: str, vocab_size: int) -> float:
+    """The largest time at which the argmax of a noisy token is the token, but once in a million."""
+    level = alpha_bar_for_keep(torch.tensor(_READABLE, dtype=torch.float64), vocab_size)
+    return float(time_at(get_schedule(schedule), level))

@@ -2,16 +2,17 @@
 
     p = softmax(x),   p E = w_y E_y + sum_{j <= k} w_(j) E_pi(j) + sum_{j > k} w_(j) E_pi(j)
 
-with pi a random order of the other n = V - 1 tokens. The first two parts are drawn as in `noise.sparse`. The third is
-a sum of thousands of small independent terms, none of which stands out, so it is drawn whole from its limit law: with
-a_j = e^{s eps_j} for eps_j < c = eps_(k) and m, C the mean and covariance of the rows of E,
+with pi a random order of the other n = V - 1 tokens. Softmax ignores a shift, so p is a function of eps alone apart
+from the bonus 2 K sqrt(ab) of the true token y; the others are exchangeable, so the k largest of their eps are order
+statistics on k random distinct tokens. The third part is a sum of thousands of small independent terms, none of which
+stands out, so it is drawn whole from its limit law: with s = sqrt(1 - ab) K, a_j = e^{s eps_j} for eps_j < c = eps_(k)
+and m, C the mean and covariance of the rows of E,
 
     sum_j a_j      ~  M + sqrt(S) z_0,                       M = (n - k) E[a]
     sum_j a_j E_j  ~  (sum_j a_j) m + sqrt(S) C^{1/2} z,     S = (n - k) (E[a^2] - E[a]^2)
     E[a^q]         =  e^{(q s)^2 / 2} Phi(c - q s) / Phi(c)
 
-`sparse` replaces this part by its mean and must therefore make it small, with k up to 8.5 % of the vocabulary; here
-its fluctuation is kept, so one small k serves every noise level.
+Since the fluctuation of this part is kept, one small k serves every noise level.
 """
 
 from __future__ import annotations
@@ -48,8 +49,9 @@ def tail(
 def head_and_tail(uniform: Tensor, alpha_bar: Tensor, vocab_size: int, scale: float) -> tuple[Tensor, Tensor, Tensor]:
     """Weights (..., 1 + k) of the true token and of the k largest others; mass and deviation (..., 1) of the tail.
 
-    uniform (..., k + 2): for the true token's noise, for the tail's mass, and for the order statistics, which come
-    from log U_(j) = sum_{m <= j} log(u_m) / (n - m + 1) through the upper tail 1 - U (see `noise.sparse_weights`).
+    uniform (..., k + 2): for the true token's noise, for the tail's mass, and for the order statistics: the logarithms
+    of the k largest of n uniforms in falling order are log U_(j) = sum_{m <= j} log(u_m) / (n - m + 1), and eps_(j) =
+    ndtri(U_(j)), here through the upper tail 1 - U, which keeps its precision near one.
     """
     n, k = vocab_size - 1, uniform.shape[-1] - 2
     own, z0 = torch.special.ndtri(uniform[..., :2]).split(1, -1)

@@ -1,1 +1,1 @@
-"""Measuring texts: fluency, diversity, control, toxicity, likeness to references, and how sure a number is."""
+"""Measuring texts: fluency, diversity, control, toxicity, similarity to references, and how sure a number is."""

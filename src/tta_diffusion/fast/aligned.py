@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from tta_diffusion.tokens.soft_tokens import kept
+from tta_diffusion.fast.derived import derived
 
 MULTIPLE = 64
 _PADDED: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
@@ -37,4 +37,4 @@ def padded(decoder: nn.Linear) -> tuple[Tensor, Tensor | None]:
         return F.pad(decoder.weight.detach(), (0, 0, 0, more)), bias
 
     written = 0 if decoder.bias is None else decoder.bias._version
-    return kept(_PADDED, decoder.weight, make, written)
+    return derived(_PADDED, decoder.weight, make, written)

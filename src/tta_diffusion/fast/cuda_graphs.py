@@ -8,11 +8,14 @@ reads its inputs from buffers of its own and writes to the same outputs at every
     - nothing inside may wait for the device (`.item()`, `nonzero`, a tensor made from Python numbers).
 
 The first calls with new shapes run the function as it is, which also loads its kernels; the next one records. Where
-recording fails, a warning says so and the function is run as it is from then on.
+recording fails, a warning says so, and a function that failed twice is run as it is from then on; others are recorded
+all the same. The oldest recordings are given up when there are too many of them, or when their inputs and outputs hold
+more than `TTA_GRAPH_GB` gigabytes (8, unless that variable says otherwise).
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
 from array import array
@@ -31,6 +34,9 @@ Recordable = Callable[..., tuple[Tensors, Any]]  # tensors in; tensors out, and 
 _WARMUPS = 2  # calls with new shapes before one is recorded
 _COUNTED = 256  # shapes whose calls are counted
 _KEPT = 6  # recordings: each holds its inputs and outputs, the largest of which are logits
+_ATTEMPTS = 2  # to record a function with given shapes
+_GIGABYTES = 8.0
+VARIABLE = "TTA_GRAPH_GB"
 
 
 @dataclass
@@ -42,6 +48,10 @@ class _Recording:
     outputs: Tensors
     note: Any
     steady: list[Tensor | None]  # what the first buffers were last filled from
+
+    @property
+    def nbytes(self) -> int:
+        return sum(x.nbytes for x in (*self.buffers, *self.outputs) if x is not None)
 
     def replay(self, inputs: Tensors) -> tuple[Tensors, Any]:
         for place, (buffer, given) in enumerate(zip(self.buffers, inputs, strict=True)):
@@ -59,10 +69,11 @@ class _Recording:
 class GraphCache:
     """Recordings that share one memory pool, so only one of them may be in use at a time (see `claim`)."""
 
-    def __init__(self, kept: int = _KEPT) -> None:
+    def __init__(self, kept: int = _KEPT, max_bytes: float | None = None) -> None:
         self.captures = 0
-        self.failure: str | None = None
-        self._kept = kept
+        self.failure: str | None = None  # the last one
+        self._kept, self._max_bytes = kept, most_bytes() if max_bytes is None else max_bytes
+        self._failures: Counter[Hashable] = Counter()
         self._recordings: OrderedDict[Hashable, _Recording] = OrderedDict()
         self._calls: Counter[Hashable] = Counter()
         self._stream: cuda.Stream | None = None
@@ -89,9 +100,11 @@ class GraphCache:
             inputs: tensors on one device, or None.
             steady: the first so many inputs are read only when they are other tensors than at the last call.
         """
-        if self.failure is not None or not on_gpu(inputs):
+        if not on_gpu(inputs):
             return function(*inputs)
         signature = (key, tuple(None if x is None else (x.shape, x.dtype, x.device) for x in inputs))
+        if self._failures[signature] >= _ATTEMPTS:
+            return function(*inputs)
         recording = self._recordings.get(signature)
         if recording is None:
             if len(self._calls) > _COUNTED:
@@ -100,7 +113,7 @@ class GraphCache:
             with cuda.device(_device(inputs)):
                 if self._calls[signature] <= _WARMUPS:
                     return self._aside(function, inputs)
-                recording = self._record(function, inputs, steady)
+                recording = self._record(signature, function, inputs, steady)
             if recording is None:
                 return function(*inputs)
             self._recordings[signature] = recording
@@ -120,11 +133,29 @@ class GraphCache:
         current.wait_stream(stream)
         return result
 
-    def _record(self, function: Recordable, inputs: Tensors, steady: int) -> _Recording | None:
-        while len(self._recordings) >= self._kept:
+    @property
+    def nbytes(self) -> int:
+        """What the recordings hold of inputs and outputs."""
+        return sum(recording.nbytes for recording in self._recordings.values())
+
+    def release(self) -> None:
+        """Gives all recordings and their memory up; what failed before is tried again."""
+        if self._recordings:
             cuda.synchronize()  # a graph must not be destroyed while it runs
+        self._recordings.clear()
+        self._calls.clear()
+        self._failures.clear()
+        self._stream = self._pool = self.failure = None
+
+    def _make_room(self) -> None:
+        """Gives the oldest recordings up before another one is made."""
+        while self._recordings and (len(self._recordings) >= self._kept or self.nbytes >= self._max_bytes):
+            cuda.synchronize()
             signature, _ = self._recordings.popitem(last=False)
             del self._calls[signature]
+
+    def _record(self, signature: Hashable, function: Recordable, inputs: Tensors, steady: int) -> _Recording | None:
+        self._make_room()
         stream, before = self._own_stream(), cuda.current_stream()
         try:
             buffers = tuple(None if x is None else torch.empty_like(x).copy_(x) for x in inputs)
@@ -133,7 +164,7 @@ class GraphCache:
                 outputs, note = function(*buffers)
         except RuntimeError as error:
             cuda.set_stream(before)
-            self._give_up(error)
+            self._fail(signature, error)
             return None
         self.captures += 1
         return _Recording(graph, buffers, outputs, note, [None] * steady)
@@ -143,13 +174,30 @@ class GraphCache:
             self._stream, self._pool = cuda.Stream(), cuda.graph_pool_handle()
         return self._stream
 
-    def _give_up(self, error: RuntimeError) -> None:
-        self.failure = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    def _fail(self, signature: Hashable, error: RuntimeError) -> None:
+        """A broken recording may have left its memory in disorder: all start afresh, in memory of their own."""
+        failures = self._failures[signature] + 1
+        message = next(iter(str(error).strip().splitlines()), type(error).__name__)
         with suppress(RuntimeError):
             cuda.synchronize()
         self._recordings.clear()
+        self._calls.clear()
+        self._stream = self._pool = None
+        self._failures[signature], self.failure = failures, message
         _free_generator()
-        warnings.warn(f"CUDA graphs are off, steps are launched op by op: {self.failure}", stacklevel=2)
+        again = "" if failures >= _ATTEMPTS else ", and tried once more"
+        warnings.warn(
+            f"a CUDA graph could not be recorded, its steps are launched op by op{again}: {message}", stacklevel=2
+        )
+
+
+def most_bytes() -> float:
+    """The limit for recordings, from the environment where that has one."""
+    given = os.environ.get(VARIABLE, "")
+    try:
+        return float(given or _GIGABYTES) * 2**30
+    except ValueError:
+        raise ValueError(f"{VARIABLE} must be a number of gigabytes, got '{given}'") from None
 
 
 def on_gpu(inputs: Tensors) -> bool:

@@ -1,4 +1,4 @@
-"""Memory that is used again.
+"""Scratch memory that is used again.
 
 What is as wide as the vocabulary is made anew at every step, often several times. A CPU spends more time on fetching
 fresh memory from the system for it than on what it computes there, and loses it from its caches.
@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 
-class Rooms:
-    """By name; on a GPU, where torch keeps memory itself and graphs own theirs, every room is new."""
+class Scratch:
+    """Buffers by name; on a GPU, where torch keeps memory itself and graphs own theirs, every buffer is new."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Tensor] = {}

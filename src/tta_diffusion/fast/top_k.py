@@ -15,15 +15,15 @@ from tta_diffusion.fast import kernels
 _CHUNK = 64
 
 
-def largest(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def top_k(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values and indices of the k largest entries of each row (R, V), falling: `topk`, which is slower."""
     if rows.shape[-1] < k * _CHUNK:  # no more chunks than k
         top = rows.topk(k, dim=-1)
         return top.values, top.indices
-    return _largest_cpu(rows.float(), k) if rows.device.type == "cpu" else _largest_by_chunks(rows, k)
+    return _top_k_cpu(rows.float(), k) if rows.device.type == "cpu" else _top_k_by_chunks(rows, k)
 
 
-def _largest_by_chunks(rows: Tensor, k: int, chunk: int = _CHUNK) -> tuple[Tensor, Tensor]:
+def _top_k_by_chunks(rows: Tensor, k: int, chunk: int = _CHUNK) -> tuple[Tensor, Tensor]:
     """In shapes that do not depend on the data: nothing waits for a GPU."""
     whole = rows.shape[-1] // chunk * chunk
     chunks = rows[:, :whole].unflatten(-1, (-1, chunk))
@@ -44,7 +44,7 @@ def _maxima(rows: Tensor, chunks: Tensor) -> Tensor:
     return chunk_maxima(rows, chunks.shape[-1])
 
 
-def _largest_cpu(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def _top_k_cpu(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """numpy's maxima, selection and search are faster than torch's on a CPU. Of equal entries the first ones."""
     entries = rows.numpy()
     size, vocab_size = entries.shape

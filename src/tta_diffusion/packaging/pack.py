@@ -64,7 +64,7 @@ def _pack_control(source: Path, target: Path, tokenizer: PreTrainedTokenizerBase
 
 def _tokenizer(directory: Path) -> PreTrainedTokenizerBase:
     try:
-        return AutoTokenizer.from_pretrained(directory)
+        return AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise ValueError(f"no tokenizer in '{directory}': {str(error).splitlines()[0]}") from error
 

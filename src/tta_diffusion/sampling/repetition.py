@@ -1,34 +1,90 @@
 """Repetition in drafts: which tokens would say again what an earlier place has, and their logits lowered.
 
+All tokens are drawn at once, so texts of one prompt may be alike, neighbours choose the same word, and guidance ask
+for it everywhere. Let d be the last step's drafts, and i a place that is to be written. A token w has its logit lowered
+
+    by `variety` if it repeats three tokens of a text of the same prompt, or of its own:
+        (d[i-2], d[i-1], w) = (d[j-2], d[j-1], d[j])                for a written place j before i
+
+    by `local_repetition_penalty` if it stands close in front, or repeats a pair of its own text:
+        w = d[i-1],  or  w = d[i-2],  or  (d[i-1], w) = (d[j-1], d[j])    for a written place j before i
+
+For `variety`, before i stand all earlier texts of the same prompt, finished or in this batch, and what is earlier in
+the same text. So the first place that has three tokens owns them, and the first text is pushed by itself alone. Given
+tokens own nothing, nor does what lies behind the end of a text; they count among those in front. The local penalty is a
+text's own affair: what is written depends on no other text. The end of a text is never lowered by it.
+
 A token and what stands in front of it are a 64-bit hash, the owners a sorted list of hashes in which the likeliest
 tokens are looked up. Shapes do not depend on the data, so nothing waits for a GPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from tta_diffusion.common.randomness import mix
 from tta_diffusion.tokens.canvas import Canvas
-from tta_diffusion.tokens.top_logits import TOP, TopLogits
+from tta_diffusion.tokens.logits import Logits
 
 NOBODY = torch.iinfo(torch.int64).max  # the key where nothing is owned
-Rule = Callable[[Tensor, Tensor], Tensor]  # tokens (R, k) at places (R,) of the flattened (B, L) -> (R, k) True: lower
 
 
-def lowered(logits: Tensor | TopLogits, rule: Rule, nats: float) -> Tensor | TopLogits:
-    """The logits with what the rule names lowered; `TopLogits`, or (B, L, V) by their largest."""
-    if isinstance(logits, TopLogits):
-        return replace(logits, values=logits.values - nats * rule(logits.ids, logits.free.places))
-    rows = logits.flatten(0, 1)
-    top = rows.topk(min(TOP, rows.shape[-1]), dim=-1)
-    places = torch.arange(len(rows), device=rows.device)
-    values = top.values - nats * rule(top.indices, places)
-    return rows.scatter(-1, top.indices, values).view_as(logits)
+@dataclass(frozen=True)
+class Peers:
+    """Texts that are written beside each other, in their order, and what those before them have left."""
+
+    strength: float  # nats
+    groups: Tensor  # (B,) the number of each text's prompt
+    finished: Tensor  # (F,) keys that finished texts own
+
+    @classmethod
+    def of(cls, prompts: Sequence[str], strength: float, device: torch.device | str = "cpu") -> Peers:
+        """One prompt for each text; equal ones share a number."""
+        numbers = {prompt: i for i, prompt in enumerate(dict.fromkeys(prompts))}
+        groups = torch.tensor([numbers[prompt] for prompt in prompts], dtype=torch.int64, device=device)
+        return cls(strength, groups, groups.new_empty(0))
+
+    def rows(self, start: int, stop: int) -> Peers:
+        return replace(self, groups=self.groups[start:stop])
+
+    def remember(self, ids: Tensor, canvas: Canvas) -> Tensor:
+        """(F',) the finished keys, and those of texts (B, L) that now are."""
+        keys = owned_keys(front_keys(self.groups, ids), ids, canvas)
+        return torch.cat([self.finished, keys[keys != NOBODY]])
+
+    def lower(self, logits: Logits, draft: Tensor, canvas: Canvas) -> Logits:
+        """The logits with repetitions of the draft (B, L) lowered."""
+        front = front_keys(self.groups, draft)
+        keys = owned_keys(front, draft, canvas)
+        return logits.lowered(lambda tokens, places: repeats(front, tokens, places, keys, self.finished), self.strength)
+
+
+def lower_local_repetition(logits: Logits, draft: Tensor, canvas: Canvas, nats: float) -> Logits:
+    """The logits with what the draft (B, L) has just said lowered."""
+    return logits.lowered(lambda tokens, places: repeats_locally(tokens, places, draft, canvas), nats)
+
+
+def repeats_locally(tokens: Tensor, places: Tensor, draft: Tensor, canvas: Canvas) -> Tensor:
+    """(R, k) True where one of the tokens (R, k) at places (R,) of the flattened draft (B, L) repeats it."""
+    texts = torch.arange(len(draft), device=draft.device)[:, None]
+    one, two = draft.roll(1, -1), draft.roll(2, -1)
+    front = mix(mix(texts) + one)  # (B, L) the text and the token in front
+    keys = owned_keys(front, draft, canvas)
+    pair = repeats(front, tokens, places, keys, keys.new_empty(0))
+    close = (tokens == one.flatten()[places, None]) | (tokens == two.flatten()[places, None])
+    ends = (tokens == canvas.special.end) | (tokens == canvas.special.pad)
+    inside = (places % draft.shape[1] >= 2)[:, None]
+    return (pair | close) & inside & ~ends
+
+
+def front_keys(groups: Tensor, ids: Tensor) -> Tensor:
+    """(B, L) hashes of a text's prompt (B,) and the two tokens in front; of no meaning at the first two places."""
+    first, second = ids.roll(2, -1), ids.roll(1, -1)
+    return mix(mix(mix(groups[:, None]) + first) + second)
 
 
 def owned_keys(front: Tensor, ids: Tensor, canvas: Canvas) -> Tensor:

@@ -8,7 +8,8 @@ written as base64, so that a trace of 1,000 steps and 64 tokens stays well under
      "ids" | "ids_before" | "times" | "importance" | "confidence": {"shape", "dtype", "scale", "data"}}
 
 `ids_before` are the tokens that the same draw picks from the unguided logits, `ids` those from the guided ones.
-`times` are the u_i given to the tokens for the next step. `importance` is relative to its maximum in each step.
+`times` are the u_i given to the tokens for the next step. `importance` is relative to its maximum over the tokens that
+are not given, in each step.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from torch import Tensor
 
 FORMAT, VERSION = "tta-trace", 1
 _BLOCK = 64  # steps that are moved to the host together
+_MOST_BYTES = 2**28  # of one array: a file that claims more is not unpacked
 
 
 @dataclass
@@ -131,7 +133,13 @@ def _pack_unit(array: np.ndarray) -> dict[str, Any]:
 
 def _unpack(packed: dict[str, Any]) -> np.ndarray:
     steps, length = packed["shape"]
-    data = zlib.decompress(base64.b64decode(packed["data"]))
+    size = steps * length * np.dtype(packed["dtype"]).itemsize
+    if not 0 <= size <= _MOST_BYTES:
+        raise ValueError(f"an array of {size} bytes is more than a trace may hold")
+    unpacker = zlib.decompressobj()
+    data = unpacker.decompress(base64.b64decode(packed["data"]), size + 1)  # a small file may unfold to any size
+    if len(data) != size:
+        raise ValueError("an array does not have the size that it claims")
     delta = np.frombuffer(data, dtype=packed["dtype"]).reshape(length, steps).T
     array = np.cumsum(delta, axis=0, dtype=packed["dtype"])
     return array / packed["scale"] if packed["scale"] != 1 else array
@@ -158,7 +166,8 @@ class TraceRecorder:
             for when, p in both.items():
                 self._probability[objective][when].append(p)
 
-    def traces(self, pinned: Tensor) -> list[Trace]:
+    def traces(self, pinned: Tensor, steps: list[int]) -> list[Trace]:
+        """One for each text (B, L), up to the step after which it did not change."""
         stacked: dict[str, Any] = {name: series.numpy() for name, series in self._arrays.items()}  # (S, B, L)
         curves = {
             objective: {when: series.numpy() for when, series in both.items()}  # (S, B)
@@ -167,15 +176,15 @@ class TraceRecorder:
         fixed = pinned.cpu().numpy()
         return [
             Trace(
-                u=np.array(self._u),
+                u=np.array(self._u[:count]),
                 pinned=fixed[row],
                 probability={
-                    objective: {when: values[:, row].tolist() for when, values in both.items()}
+                    objective: {when: values[:count, row].tolist() for when, values in both.items()}
                     for objective, both in curves.items()
                 },
-                **{name: array[:, row] for name, array in stacked.items()},
+                **{name: array[:count, row] for name, array in stacked.items()},
             )
-            for row in range(len(fixed))
+            for row, count in enumerate(steps)
         ]
 
 
@@ -204,11 +213,15 @@ class _Series:
         self._steps.clear()
 
 
-def relative(importance: Tensor | None, like: Tensor) -> Tensor:
-    """Importance divided by its largest value in the row; zeros where there is none."""
+def relative(importance: Tensor | None, free: Tensor) -> Tensor:
+    """Importance (B, L) over its largest value at free positions (B, L) of the row; 0 elsewhere, and where it is None.
+
+    A given token cannot be pushed: however much it matters, it is no measure for those that can.
+    """
     if importance is None:
-        return torch.zeros(like.shape, device=like.device)
-    return importance / importance.amax(-1, keepdim=True).clamp_min(torch.finfo(importance.dtype).tiny)
+        return torch.zeros(free.shape, device=free.device)
+    own = importance.masked_fill(~free, 0.0)
+    return own / own.amax(-1, keepdim=True).clamp_min(torch.finfo(own.dtype).tiny)
 
 
 def describe_tokens(traces: list[Trace], decode: Callable[[int], str]) -> None:

@@ -1,13 +1,12 @@
 """Distributions over the vocabulary, one for each position, dense or sparse, and their embeddings.
 
 A soft token p (V,) enters a network as its expected embedding p @ E. Most of p is negligible for most of a
-trajectory, so `SparseTokens` keeps k entries and puts the rest of the mass on a mean embedding.
+trajectory, so `SparseTokens` keeps k entries and says of the rest how it lies on average.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from tta_diffusion.common.randomness import mix, spread
+from tta_diffusion.fast.derived import derived
 
 _GATHERED_ROWS = 256  # positions whose tokens' embeddings are gathered at once
 _MOMENT_ROWS = 4096  # rows of a table that are held in double precision at once
@@ -55,23 +55,8 @@ class SparseTokens:
 
 
 @dataclass(frozen=True)
-class GroupedTokens:
-    """Sparse tokens with as many entries as each position needs: positions with equal k form a group."""
-
-    shape: tuple[int, int]  # B, L
-    groups: list[tuple[Tensor, SparseTokens]]  # places (n,) in the flattened (B, L), and their tokens (1, n, k)
-
-    def embed(self, table: Tensor) -> Tensor:
-        """(B, L, H)."""
-        out = table.new_empty(self.shape[0] * self.shape[1], table.shape[1])
-        for places, tokens in self.groups:
-            out[places] = tokens.embed(table)[0]
-        return out.view(*self.shape, -1)
-
-
-@dataclass(frozen=True)
 class TailTokens:
-    """Sparse tokens whose rest is random: a Gaussian with the moments of the table's rows (see `process.tail`)."""
+    """Sparse tokens whose rest is random: a Gaussian with the moments of the table's rows (see `diffusion.tail`)."""
 
     ids: Tensor  # (B, L, k)
     weights: Tensor  # (B, L, k)
@@ -82,22 +67,14 @@ class TailTokens:
     def embed(self, table: Tensor) -> Tensor:
         """(B, L, H): sum_j w_j E[id_j] + rest m + deviation C^{1/2} z, z ~ N(0, I_H) a function of the keys."""
         m, root = moments(table)
+        if torch.is_grad_enabled() and table.requires_grad:  # a table that is trained
+            m = table.mean(0)
         z = normals(self.keys, table.shape[1]).to(table.dtype)
         around = torch.addcmul(self.rest * m, self.deviation, (z @ root.to(table.dtype)).float())
         return bag(self.ids, self.weights.to(table.dtype), table) + around.to(table.dtype)
 
 
-@dataclass(frozen=True)
-class EmbeddedTokens:
-    """Tokens of which only the embeddings are left."""
-
-    embedding: Tensor  # (B, L, H)
-
-    def embed(self, table: Tensor) -> Tensor:
-        return self.embedding
-
-
-SoftTokens = DenseTokens | SparseTokens | GroupedTokens | TailTokens | EmbeddedTokens
+SoftTokens = DenseTokens | SparseTokens | TailTokens
 
 
 def bag(ids: Tensor, weights: Tensor, table: Tensor) -> Tensor:
@@ -128,13 +105,6 @@ class WeightedBag(torch.autograd.Function):
         return None, torch.cat(found), None
 
 
-def sparsify(scores: Tensor, k: int) -> SparseTokens:
-    """The k likeliest tokens of softmax(scores), their weights exact."""
-    top = scores.topk(min(k, scores.shape[-1]), dim=-1)
-    normaliser = torch.logsumexp(scores, dim=-1, keepdim=True)
-    return SparseTokens(top.indices, (top.values - normaliser).exp())
-
-
 def normals(keys: Tensor, width: int) -> Tensor:
     """(..., width) float32 standard normal numbers of each key, two from each hash (Box and Muller)."""
     bits = spread(mix(keys), (width + 1) // 2)
@@ -158,7 +128,7 @@ def mean(table: Tensor) -> Tensor:
     """(H,) the mean row. Kept for weights that do not change; followed by gradients where those are wanted."""
     if torch.is_grad_enabled() and table.requires_grad:
         return table.mean(0)
-    return kept(_MEANS, table, lambda: table.detach().mean(0))
+    return derived(_MEANS, table, lambda: table.detach().mean(0))
 
 
 def moments(table: Tensor) -> Moments:
@@ -178,13 +148,4 @@ def moments(table: Tensor) -> Moments:
         # The symmetric root: the signs of eigenvectors, which a device is free to choose, cancel.
         return Moments(centre.float(), ((vectors * values.clamp_min(0).sqrt()) @ vectors.T).float())
 
-    return kept(_MOMENTS, table, make)
-
-
-def kept(store: WeakTensorKeyDictionary, table: Tensor, make: Callable[[], Any], version: int = 0) -> Any:
-    """What `make` gave for this table, made anew when the table was written to, moved or cast, or `version` changed."""
-    state = (table.data_ptr(), table._version, table.dtype, table.device, table.shape, version)
-    found = store.get(table)
-    if found is None or found[0] != state:
-        found = store[table] = (state, make())
-    return found[1]
+    return derived(_MOMENTS, table, make)

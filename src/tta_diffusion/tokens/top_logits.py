@@ -14,20 +14,21 @@ live for a few rows at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from tta_diffusion.fast import kernels, native
 from tta_diffusion.fast.native.rows import read_rows
-from tta_diffusion.fast.scratch import Rooms
-from tta_diffusion.fast.top_k import largest
+from tta_diffusion.fast.scratch import Scratch
+from tta_diffusion.fast.top_k import top_k
 from tta_diffusion.tokens.canvas import Canvas
 from tta_diffusion.tokens.soft_tokens import SparseTokens
 
 TOP = 128  # k, unless guidance asks for more
+Rule = Callable[[Tensor, Tensor], Tensor]  # tokens (R, k) at places (R,) of the flattened (B, L) -> (R, k) True: lower
 # Entries of a block of rows: on a CPU they stay in its cache, and are so many that small operations do not count.
 _BLOCK_ENTRIES = {"cpu": 2**19, "cuda": 2**26}
 _PRODUCT_ENTRIES = {"cpu": 2**23, "cuda": 2**24}  # where it is multiplied: enough rows to earn the reading of the table
@@ -43,7 +44,7 @@ class FreeRows:
     banned: Tensor  # (n,) tokens that are never written
     no_end: Tensor | None  # (R,) True where the text may not end; None: it may everywhere
     ends: tuple[int, int]
-    rooms: Rooms = field(default_factory=Rooms, repr=False, compare=False)
+    scratch: Scratch = field(default_factory=Scratch, repr=False, compare=False)
 
     @classmethod
     def of(cls, canvas: Canvas) -> FreeRows:
@@ -62,10 +63,10 @@ class FreeRows:
                 logits[:, token].masked_fill_(self.no_end, -torch.inf)
         return logits
 
-    def room(self, name: str, logits: Tensor, block: slice, more: int = 0) -> Tensor:
+    def buffer(self, name: str, logits: Tensor, block: slice, more: int = 0) -> Tensor:
         """Float32 memory for a block of rows of logits, and `more` columns."""
         rows = block.stop - block.start
-        return self.rooms.take(name, rows, logits.shape[-1] + more, torch.float32, logits.device)
+        return self.scratch.take(name, rows, logits.shape[-1] + more, torch.float32, logits.device)
 
     def spread(self, rows: Tensor, fill: float = 0) -> Tensor:
         """Rows (R, ...) at their places (B, L, ...), `fill` elsewhere."""
@@ -98,6 +99,19 @@ class TopLogits:
         """(R, k) probabilities of `ids`."""
         return (self.values - self.total).exp()
 
+    def moved(self, values: Tensor) -> TopLogits:
+        return replace(self, values=values)
+
+    def lowered(self, rule: Rule, nats: float) -> TopLogits:
+        return self.moved(self.values - nats * rule(self.ids, self.free.places))
+
+    def by_position(self, values: Tensor) -> Tensor:
+        return self.free.spread(values)
+
+    def negative_entropy(self) -> Tensor:
+        """(B, L) sum_v p log p; 0 where tokens are given."""
+        return self.free.spread(torch.cat([negative_entropy(self.whole(block)) for block in self.blocks()]))
+
     def probability(self, ids: Tensor) -> Tensor:
         """(B, L) the probability of ids (B, L); 1 where they are given."""
         chosen = ids.flatten()[self.free.places][:, None]
@@ -124,12 +138,12 @@ class TopLogits:
         rest = self.rest.masked_fill(self.rest == -torch.inf, torch.inf)  # no others: a mean of nothing
         out = table.new_empty(rows, table.shape[1])
         size = min(rows, block_size(logits, _PRODUCT_ENTRIES))
-        probs = self.free.rooms.take("product", size, logits.shape[-1], table.dtype, logits.device)
+        probs = self.free.scratch.take("product", size, logits.shape[-1], table.dtype, logits.device)
         for start in range(0, rows, size):
             several = slice(start, min(rows, start + size))
             for block in blocks(several.stop, logits, start):
                 place = probs[block.start - start : block.stop - start]
-                wide = place if place.dtype == torch.float32 else self.free.room("one", logits, block)
+                wide = place if place.dtype == torch.float32 else self.free.buffer("one", logits, block)
                 widen(logits[block], self.bias, wide).sub_(rest[block]).exp_()
                 if wide is not place:
                     place.copy_(wide)
@@ -140,19 +154,30 @@ class TopLogits:
         """Slices of the rows, so many that a block of whole rows stays small."""
         return blocks(len(self.ids), self.logits)
 
-    def tokens(self) -> SparseTokens:
-        """The prediction as self-conditioning sees it."""
+    def tokens(self, other: TopLogits | None = None, share: float = 1.0) -> SparseTokens:
+        """The prediction as self-conditioning sees it; or share p + (1 - share) p_other, both with the same `ids`."""
+        weights = self.weights
+        if other is not None and share != 1:
+            weights = share * weights + (1 - share) * other.weights
         others: Tensor | None = self.others
         if self.rest.device.type == "cpu":
             mass = float((self.rest - self.total).exp().numpy().max())
+            if other is not None and share != 1:
+                mass = max(mass, float((other.rest - other.total).exp().numpy().max()))
             # Where the logits' own type could not tell it from none, it is not worth a product with the table.
             others = others if mass >= torch.finfo(self.logits.dtype).eps / 8 else None
-        return SparseTokens(self.free.spread(self.ids), self.free.spread(self.weights), others)
+        return SparseTokens(self.free.spread(self.ids), self.free.spread(weights), others)
 
 
-def blocks(stop: int, logits: Tensor, start: int = 0, rooms: int = 1) -> Iterator[slice]:
-    """Slices of rows from `start` to `stop`, so few that what is computed of them, in so many rooms, stays small."""
-    size = max(1, block_size(logits) // rooms)
+def negative_entropy(logits: Tensor) -> Tensor:
+    """(...) sum_v p log p of logits (..., V)."""
+    log_p = logits.float().log_softmax(-1)
+    return (log_p.exp() * log_p.clamp_min(torch.finfo(torch.float32).min)).sum(-1)
+
+
+def blocks(stop: int, logits: Tensor, start: int = 0, buffers: int = 1) -> Iterator[slice]:
+    """Slices of rows from `start` to `stop`, so few that what is computed of them, in so many buffers, stays small."""
+    size = max(1, block_size(logits) // buffers)
     return (slice(low, min(stop, low + size)) for low in range(start, stop, size))
 
 
@@ -191,10 +216,10 @@ def _read(
     values = torch.empty(rows, k, device=logits.device)
     rest = torch.empty(rows, 1, device=logits.device)
     others = torch.zeros(count, vocab_size, device=logits.device)
-    room = torch.empty(min(rows, block_size(logits)), vocab_size, device=logits.device)
+    buffer = torch.empty(min(rows, block_size(logits)), vocab_size, device=logits.device)
     for block in blocks(rows, logits):
-        wide = widen(logits[block], bias, room[: block.stop - block.start])
-        values[block], ids[block] = largest(wide, k)
+        wide = widen(logits[block], bias, buffer[: block.stop - block.start])
+        values[block], ids[block] = top_k(wide, k)
         for one in (logits[block], wide):
             _fill(one, ids[block], -torch.inf)
         top = values[block, :1]
@@ -211,7 +236,7 @@ def _read_by_kernels(logits: Tensor, free: FreeRows, k: int) -> tuple[Tensor, Te
     """The same on a GPU, without a temporary as wide as the vocabulary."""
     from tta_diffusion.fast.kernels.others import log_sum_exp, sum_by_text
 
-    found = [largest(logits[block], k) for block in blocks(len(logits), logits)]
+    found = [top_k(logits[block], k) for block in blocks(len(logits), logits)]
     values, ids = torch.cat([v for v, _ in found]).float(), torch.cat([i for _, i in found])
     logits.scatter_(-1, ids, -torch.inf)
     rest = log_sum_exp(logits)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tta_diffusion.data.store import MixtureSampler
 from tta_diffusion.training.config import ConditionSettings, TrainConfig
-from tta_diffusion.training.distributed import World
+from tta_diffusion.training.distributed import Group
 from tta_diffusion.training.objective import prefix_mask
 from tta_diffusion.training.times import TimeSampler
 
@@ -68,22 +68,22 @@ def make_micro_batch(
     return MicroBatch(ids, pinned, shared, times, earlier, form, seed)
 
 
-def check_shares(config: TrainConfig, world: World) -> None:
+def check_shares(config: TrainConfig, group: Group) -> None:
     count = config.optim.batch // config.optim.micro_batch
-    if count % world.size:
+    if count % group.size:
         raise ValueError(
-            f"{count} micro-batches a step cannot be shared by {world.size} processes: make optim.batch / "
+            f"{count} micro-batches a step cannot be shared by {group.size} processes: make optim.batch / "
             "optim.micro_batch a multiple of the number of processes"
         )
 
 
 def stream(
-    data: MixtureSampler, config: TrainConfig, sampler: TimeSampler, world: World, first_step: int
+    data: MixtureSampler, config: TrainConfig, sampler: TimeSampler, group: Group, first_step: int
 ) -> Iterator[list[MicroBatch]]:
     """For every step from `first_step` on, this process's micro-batches; rows are read one step ahead."""
     optim = config.optim
     start_token = "bos" in data.store.special_ids
-    mine = range(world.rank, optim.batch // optim.micro_batch, world.size)
+    mine = range(group.rank, optim.batch // optim.micro_batch, group.size)
 
     def rows(step: int) -> list[Tensor]:
         first = step * optim.batch

@@ -15,18 +15,14 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from tta_diffusion.common.world import World
+
 
 @dataclass(frozen=True)
-class World:
-    """Who this process is among how many, and the device it works on."""
+class Group(World):
+    """This process among several that train together, and the device it works on."""
 
-    rank: int
-    size: int
-    device: torch.device
-
-    @property
-    def main(self) -> bool:
-        return self.rank == 0
+    device: torch.device = torch.device("cpu")
 
     def barrier(self) -> None:
         if self.size > 1:
@@ -47,7 +43,7 @@ class World:
         return bool(self.mean(torch.tensor(float(flag), device=self.device)) > 0)
 
 
-def setup() -> World:
+def setup() -> Group:
     """Joins the group that the launcher describes in the environment; alone where there is none."""
     size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     cuda = torch.cuda.is_available()
@@ -56,7 +52,7 @@ def setup() -> World:
         torch.cuda.set_device(device)
     if size > 1 and not dist.is_initialized():
         dist.init_process_group("nccl" if cuda else "gloo")
-    return World(rank, size, device)
+    return Group(rank, size, device)
 
 
 def teardown() -> None:
@@ -64,14 +60,14 @@ def teardown() -> None:
         dist.destroy_process_group()
 
 
-def parallelise(model: nn.Module, world: World, sharding: str) -> nn.Module:
-    """The model for this world: itself, replicated (DDP), or with every layer's weights sharded (FSDP2)."""
-    if world.size == 1:
+def parallelise(model: nn.Module, group: Group, sharding: str) -> nn.Module:
+    """The model for this group: itself, replicated (DDP), or with every layer's weights sharded (FSDP2)."""
+    if group.size == 1:
         return model
     if sharding == "ddp":
-        ids = [world.device.index] if world.device.type == "cuda" else None
+        ids = [group.device.index] if group.device.type == "cuda" else None
         return DistributedDataParallel(model, device_ids=ids)
-    mesh = init_device_mesh(world.device.type, (world.size,))
+    mesh = init_device_mesh(group.device.type, (group.size,))
     for layer in transformer_layers(model):
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)

@@ -17,7 +17,7 @@ from tta_diffusion.pipeline import TTAPipeline
 from tta_diffusion.training import checkpoints
 from tta_diffusion.training.batches import MicroBatch, check_shares, stream
 from tta_diffusion.training.config import TrainConfig
-from tta_diffusion.training.distributed import World, forget_gathered, parallelise, setup, skip_sync
+from tta_diffusion.training.distributed import Group, forget_gathered, parallelise, setup, skip_sync
 from tta_diffusion.training.log import RunLog
 from tta_diffusion.training.objective import TrainingModel
 from tta_diffusion.training.record import check_same_data, describe, model_card, write_record
@@ -33,22 +33,22 @@ MODEL, CHECKPOINTS = "model", "checkpoints"
 class Run:
     """One training run: built, resumed where its directory holds a checkpoint, and trained to its last step."""
 
-    def __init__(self, config: TrainConfig, world: World | None = None) -> None:
-        self.config, self.world = config, world or setup()
+    def __init__(self, config: TrainConfig, group: Group | None = None) -> None:
+        self.config, self.group = config, group or setup()
         self.out = Path(config.out)
-        check_shares(config, self.world)
+        check_shares(config, self.group)
         self.store = TokenStore.open(config.data)
         self.data = MixtureSampler(self.store, "train", config.run.seed, config.weights)
         torch.set_float32_matmul_precision("high")
         torch.manual_seed(config.run.seed)
-        self.model = TrainingModel(build_denoiser(config, self.store)).to(self.world.device)
+        self.model = TrainingModel(build_denoiser(config, self.store)).to(self.group.device)
         self.runner = self._runner()
         grids = training_grids(config.time, self.model.alpha_bar, self.model.vocab_size)
         times = TimeSampler(config.time, grids=grids)
-        self.state = TrainState(self.model, config.optim, times, self.world.device)
-        self.record = describe(config, self.store, self.world.size)
+        self.state = TrainState(self.model, config.optim, times, self.group.device)
+        self.record = describe(config, self.store, self.group.size)
         self._resume()
-        if self.world.main:
+        if self.group.main:
             self.out.mkdir(parents=True, exist_ok=True)
             write_record(self.out, self.record)
 
@@ -56,7 +56,7 @@ class Run:
         """The model as it is called: compiled in parts, then parallel."""
         if self.config.run.compile:
             self.model.compile_parts()
-        return parallelise(self.model, self.world, self.config.run.sharding)
+        return parallelise(self.model, self.group, self.config.run.sharding)
 
     def _resume(self) -> None:
         found = checkpoints.load_latest(self.out / CHECKPOINTS)
@@ -69,11 +69,11 @@ class Run:
         """Trains to the last step (or the time limit) and writes the model; returns its directory."""
         config, state = self.config, self.state
         log = RunLog(
-            self.out, self.world.main, config.optim.steps, state.step, config.run.report_to, self.record["config"]
+            self.out, self.group.main, config.optim.steps, state.step, config.run.report_to, self.record["config"]
         )
         begun, watch = time.monotonic(), Stopwatch()
         tokens = 0
-        batches = stream(self.data, config, state.times, self.world, state.step)
+        batches = stream(self.data, config, state.times, self.group, state.step)
         self.runner.train()
         try:
             for micro_batches in batches:
@@ -100,25 +100,25 @@ class Run:
 
     def _late(self, begun: float) -> bool:
         limit = self.config.run.minutes
-        return limit is not None and self.world.agree(time.monotonic() - begun > 60 * limit)
+        return limit is not None and self.group.agree(time.monotonic() - begun > 60 * limit)
 
     def _accumulate(self, micro_batches: list[MicroBatch]) -> Tensor:
         """Gradients of the mean loss over the whole batch; returns this process's part of that mean."""
-        config, world = self.config, self.world
+        config, group = self.config, self.group
         count = config.optim.batch // config.optim.micro_batch
-        total = torch.zeros((), device=world.device)
+        total = torch.zeros((), device=group.device)
         for i, micro in enumerate(micro_batches):
-            micro = micro.to(world.device)
+            micro = micro.to(group.device)
             torch.manual_seed(micro.seed)
             with skip_sync(self.runner, i < len(micro_batches) - 1):
                 enabled = config.run.precision == "bf16"
-                with torch.autocast(world.device.type, torch.bfloat16, enabled=enabled):
+                with torch.autocast(group.device.type, torch.bfloat16, enabled=enabled):
                     loss = self.runner(micro.ids, micro.pinned, micro.shared, micro.times, micro.earlier, micro.form)
                 weight = self._weights(micro)
                 mean = (loss * weight).sum() / weight.sum().clamp_min(1)
                 # Processes average their gradients; each holds count / size of the micro-batches.
-                (mean * world.size / count).backward()
-            total += mean.detach() * world.size / count
+                (mean * group.size / count).backward()
+            total += mean.detach() * group.size / count
             if config.time.sampler == "loss-aware" and self.state.step % 10 == 0:
                 self._observe(micro.shared, (loss * weight).sum(-1) / weight.sum(-1).clamp_min(1))
         return total
@@ -132,8 +132,8 @@ class Run:
     def _observe(self, shared: Tensor, loss: Tensor) -> None:
         """Feeds the loss-aware sampler with what all processes saw, in one order."""
         pair = torch.stack([shared, loss.detach()])
-        if self.world.size > 1:
-            parts = [torch.empty_like(pair) for _ in range(self.world.size)]
+        if self.group.size > 1:
+            parts = [torch.empty_like(pair) for _ in range(self.group.size)]
             torch.distributed.all_gather(parts, pair)
         else:
             parts = [pair]
@@ -153,22 +153,22 @@ class Run:
             )
 
     def _report(self, log: RunLog, lr: float, norm: Tensor, rate: float) -> None:
-        loss = float(self.world.mean(torch.stack(self.state.losses).mean()))
+        loss = float(self.group.mean(torch.stack(self.state.losses).mean()))
         self._require_finite(loss, float(norm))
         self.state.losses = []
         values = {"loss": loss, "lr": lr, "grad_norm": float(norm), "tokens_per_second": rate}
-        peak = peak_flops(self.world.device)
+        peak = peak_flops(self.group.device)
         if peak:
             condition = self.config.condition
             each = flops_per_token(self.model.denoiser, condition.self_condition, condition.rollout)
-            values["mfu"] = rate * each / (peak * self.world.size)
+            values["mfu"] = rate * each / (peak * self.group.size)
         log.metrics(self.state.step, **values)
 
     def _evaluate(self, log: RunLog) -> dict[str, float]:
         """Validation loss of the averaged weights, and a few texts, on the main process."""
-        sharded = self.config.run.sharding == "fsdp" and self.world.size > 1
-        if not self.store.count("validation") or (not self.world.main and not sharded):
-            self.world.barrier()
+        sharded = self.config.run.sharding == "fsdp" and self.group.size > 1
+        if not self.store.count("validation") or (not self.group.main and not sharded):
+            self.group.barrier()
             return {}
         self.state.swap_ema()
         self.model.eval()
@@ -182,31 +182,31 @@ class Run:
         log.metrics(self.state.step, **result, **({"texts": texts} if texts else {}))
         for text in texts:
             log.say("  " + text)
-        self.world.barrier()
+        self.group.barrier()
         return result
 
     def save(self, norm: Tensor) -> None:
         """A complete checkpoint, if the losses since the last report and the last gradient's norm are numbers."""
-        losses = self.world.mean(torch.stack(self.state.losses)).tolist() if self.state.losses else []
+        losses = self.group.mean(torch.stack(self.state.losses)).tolist() if self.state.losses else []
         self._require_finite(*losses, float(norm))
         tensors = self.state.tensors()
-        if self.world.main:
+        if self.group.main:
             extra = {k: self.record[k] for k in ("data_fingerprint", "vocab_size")}
             scalars = {**self.state.scalars(), "losses": losses, **extra}
             checkpoints.save(self.out / CHECKPOINTS, self.state.step, tensors, scalars, self.config.run.keep)
-        self.world.barrier()
+        self.group.barrier()
 
     def export(self) -> Path:
         """The averaged weights as a model directory: denoiser, tokenizer, card."""
         target, temporary = self.out / MODEL, self.out / f".{MODEL}.tmp"
         averaged = self.state.tensors().get("ema") or self.state.tensors()["weights"]
-        if self.world.main:
+        if self.group.main:
             shutil.rmtree(temporary, ignore_errors=True)
             with checkpoints.no_half(temporary, f"the model was not written to '{target}', the checkpoints are intact"):
                 self._write_model(temporary, averaged)
             shutil.rmtree(target, ignore_errors=True)
             os.replace(temporary, target)
-        self.world.barrier()
+        self.group.barrier()
         return target
 
     def _write_model(self, directory: Path, averaged: dict[str, Tensor]) -> None:
@@ -216,7 +216,7 @@ class Run:
         TTAPipeline(denoiser, load_tokenizer(self.store.tokenizer_dir)).save_pretrained(directory)
         result = {}
         if self.store.count("validation"):
-            probe = TrainingModel(denoiser.eval()).to(self.world.device)
+            probe = TrainingModel(denoiser.eval()).to(self.group.device)
             result = validation_loss(probe, MixtureSampler(self.store, "validation"), self.config)
         card = model_card(self.config, self.store, denoiser, self.state.step, result)
         (directory / "README.md").write_text(card)

@@ -2,8 +2,10 @@
 
     L = E_{x, u, eps}  sum_i CE( logits_theta(x_u)_i , x_i )        over the positions that are not given
 
-Three forms of a forward pass: `plain`; `self_condition`, with a first prediction (no gradient) fed back; `rollout`, the
-paper's progressive step reduction, where the input is not noised truth but what one step of the sampler makes of it.
+Three forms of a forward pass: `plain`; `self_condition`, with a first prediction (no gradient) fed back; `rollout`, in
+which the input is not the noised truth but what one step of the sampler makes of it: tokens drawn from the full softmax
+of a first prediction, noised again. That is a rollout of one step; the sum of the paper's equation runs over all N
+steps of a trajectory.
 """
 
 from __future__ import annotations

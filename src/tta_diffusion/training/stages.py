@@ -2,8 +2,8 @@
 
 A stage trains the same network on the times of a coarser grid, with cross-entropy on the truth; several grids at once
 make one model for several numbers of steps, and `spacing` names the grid that the sampler will use. `forward`
-corrupts the truth; `rollout` corrupts what the model makes of it in one sampler step, so that it learns to mend its
-own mistakes at that step size.
+corrupts the truth; `rollout` corrupts, half of the time, what the model makes of it in one sampler step, so that it
+learns to mend its own mistakes at that step size (see `objective`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tta_diffusion.common.configuration import build
 from tta_diffusion.training.config import Stage, TrainConfig
-from tta_diffusion.training.distributed import World
+from tta_diffusion.training.distributed import Group
 from tta_diffusion.training.loop import MODEL, Run
 from tta_diffusion.training.record import RECORD
 
@@ -46,7 +46,7 @@ def stage_configs(config: TrainConfig) -> list[TrainConfig]:
     return runs
 
 
-def train_all(config: TrainConfig, world: World | None = None) -> Path:
+def train_all(config: TrainConfig, group: Group | None = None) -> Path:
     """Trains the base and every stage; finished ones are skipped, an unfinished one is resumed.
 
     Where `run.minutes` ends a run before its last step, the stages after it wait for the next call.
@@ -55,7 +55,7 @@ def train_all(config: TrainConfig, world: World | None = None) -> Path:
     for run in stage_configs(config):
         result = Path(run.out) / MODEL
         if not finished(run):
-            result = Run(run, world).train()
+            result = Run(run, group).train()
         if not finished(run):
             break
     return result

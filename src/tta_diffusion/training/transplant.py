@@ -111,7 +111,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--layers", required=True, help="numbers of the layers to keep, in order: 0,1,2,29")
     parser.add_argument("--length", type=int, default=512, help="longest sequence of the new model")
     options = parser.parse_args(arguments)
-    model = AutoModelForCausalLM.from_pretrained(options.source, use_safetensors=True, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(
+        options.source, use_safetensors=True, dtype=torch.float32, trust_remote_code=False
+    )
     target = load_tokenizer(options.tokenizer)
     layers = [int(i) for i in options.layers.split(",")]
     small, shared = transplant(model, load_tokenizer(options.source), target, layers, options.length)

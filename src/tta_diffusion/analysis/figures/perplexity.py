@@ -71,14 +71,14 @@ def save_fluctuation(groups: Sequence[Group], out: Path) -> None:
 
 
 def save_drafts(groups: Sequence[Group], out: Path) -> None:
-    """`drafts_perplexity`: the perplexity of drafts across timesteps, and against fluctuation and likeness there.
+    """`drafts_perplexity`: the perplexity of drafts across timesteps, and against fluctuation and similarity there.
 
     The latter is shown for the first policy; the CSV file holds all.
     """
     first = groups[0]
     measures = {f"mean fluctuation, {name}": rows[:, first.draft_steps] for name, rows in first.running.items()}
     columns = [t // first.every for t in first.draft_steps]
-    measures |= {name: curve[:, columns] for name, curve in first.likeness.items()}
+    measures |= {name: curve[:, columns] for name, curve in first.similarity.items()}
     figure, found = panels(1 + len(measures), 3.6, 3.2, across=3)
     values = _drafts(first)
     for i, group in enumerate(groups):
@@ -108,7 +108,7 @@ def save_semantic(groups: Sequence[Group], out: Path) -> None:
     relations = [r for g in groups for r in by_timestep(g) if r.measure not in POSITIONS]
     figure, found = panels(len(groups), 4.2, 3.3)
     for panel, group in zip(found, groups, strict=True):
-        for i, measure in enumerate(group.likeness):
+        for i, measure in enumerate(group.similarity):
             _curve(panel, [r for r in relations if (r.policy, r.measure) == (group.policy, measure)], i, measure)
         name_axes(panel, "step t", "r with the final perplexity", group.policy)
     legend_below(figure, found[0])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from tta_diffusion.assets import find_model
 from tta_diffusion.bench.methods.base import METHODS, Method, MethodOptions
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class PipelineMethod(Method):
         parameters = sum(p.numel() for p in self.pipeline.denoiser.parameters())
         return {
             "parameters": parameters,
-            "trained_steps": own.trained_steps,
+            "trained_steps": getattr(own, "trained_steps", None),
             "vocab_size": own.vocab_size,
             "defaults": dict(own.sampling),  # used where the run's settings say nothing
         }
@@ -48,16 +49,14 @@ class PipelineMethod(Method):
 
 @METHODS.register("tta")
 def make(options: MethodOptions) -> Method:
-    from tta_diffusion.cli.model import find_model
-
     return PipelineMethod(_load(find_model(options.model), _device(options.device), options.dtype), options.task.length)
 
 
 @lru_cache(maxsize=1)  # the points of a sweep mostly share their model
 def _load(model: str, device: str, dtype: str | None) -> TTAPipeline:
-    from tta_diffusion.cli.model import load_model
+    from tta_diffusion.pipeline import load_pipeline
 
-    return load_model(model, device, dtype)
+    return load_pipeline(model, device, dtype)
 
 
 def _device(name: str) -> str:

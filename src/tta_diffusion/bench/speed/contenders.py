@@ -12,18 +12,20 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from tta_diffusion import reference
 from tta_diffusion.allocation import parse_allocation
-from tta_diffusion.bench.speed import networks, published
+from tta_diffusion.bench.speed import networks
 from tta_diffusion.bench.speed.case import AR, FLOOR, FLOOR_GRAPH, OURS, PUBLISHED, Case
 from tta_diffusion.common.randomness import Randomness
 from tta_diffusion.control.classifier import AttributeObjective
 from tta_diffusion.control.guidance import Guidance, GuidanceConfig
 from tta_diffusion.diffusion.simplex import SimplexProcess
 from tta_diffusion.fast.cuda_graphs import GraphCache, Recordable, Tensors
-from tta_diffusion.sampling.projection import ProjectionConfig
 from tta_diffusion.sampling.sampler import Sampler, SamplerConfig
 from tta_diffusion.tokens.canvas import Canvas, SpecialTokens
+from tta_diffusion.tokens.projection import ProjectionConfig
 
+TOP_P, STRENGTH, LABEL = 0.9, 2000.0, 1
 PROMPT = [0, 100, 200]  # given tokens: the start token and two words
 
 
@@ -49,12 +51,12 @@ def sampler_of(case: Case, steps: int) -> Sampler:
     """Our sampler as users run it, but without early exit: every step is paid."""
     guidance = None
     if case.control:
-        objective = AttributeObjective("speed", networks.make_classifier(case), published.LABEL)
-        guidance = Guidance([(objective, 1.0)], GuidanceConfig(published.STRENGTH, case.iterations))
+        objective = AttributeObjective("speed", networks.make_classifier(case), LABEL)
+        guidance = Guidance([(objective, 1.0)], GuidanceConfig(STRENGTH, case.iterations))
     return Sampler(
         networks.make_denoiser(case),
-        SimplexProcess(case.vocab, published.SCALE, engine=case.engine),
-        SamplerConfig(steps, projection=ProjectionConfig(published.TOP_P), early_exit=False, graphs=case.graphs),
+        SimplexProcess(case.vocab, engine=case.engine, projection=ProjectionConfig(TOP_P)),
+        SamplerConfig(steps, early_exit=False, graphs=case.graphs),
         parse_allocation("adaptive:0.6" if case.control else "constant"),
         guidance,
     )
@@ -77,16 +79,33 @@ def sampler_like(sampler: Sampler, steps: int) -> Sampler:
 
 
 def time_published(case: Case) -> Iterator[float]:
-    """Steps from the middle of a trajectory of 50; what a step costs does not depend on its time."""
+    """`reference.py`, steps from the middle of a trajectory of 50; what a step costs does not depend on its time."""
     denoiser, canvas = networks.make_denoiser(case), sheet(case)
-    classifier = networks.make_classifier(case) if case.control else None
+    writing = reference.Writing(
+        denoiser.backbone.model,
+        denoiser.time,
+        canvas.ids,
+        canvas.pinned,
+        classifier=networks.make_classifier(case) if case.control else None,
+        label=LABEL,
+    )
+    shape = (*canvas.ids.shape, case.vocab)
     count = max(1, case.measured // 3)
     times = [0.5 - i / 50 for i in range(count + 1)]
+    allocate = reference.adaptive(0.6) if case.control else reference.constant
     while True:
         began = 0.0
-        for step, _ in enumerate(
-            published.run(denoiser, classifier, canvas.ids, canvas.pinned, times, case.iterations)
-        ):
+        steps = reference.sample(
+            writing,
+            times,
+            allocate,
+            noise=lambda _: torch.randn(shape, device=case.device),
+            draws=lambda _: torch.rand(shape[:2], device=case.device),
+            strength=STRENGTH,
+            iterations=case.iterations,
+            top_p=TOP_P,
+        )
+        for step, _ in enumerate(steps):
             if step == 0:
                 began = wait(case)
         yield (wait(case) - began) / count
@@ -124,7 +143,7 @@ def floor_step(case: Case) -> tuple[Recordable, Tensor]:
             assert classifier is not None
             leaf = shown.clone().requires_grad_(True)
             scores = classifier(inputs_embeds=leaf).logits
-            found += torch.autograd.grad(scores.float().log_softmax(-1)[:, published.LABEL].sum(), leaf)
+            found += torch.autograd.grad(scores.float().log_softmax(-1)[:, LABEL].sum(), leaf)
         return tuple(found), None
 
     return step, embeds

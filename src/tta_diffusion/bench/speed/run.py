@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import platform
-import sys
-import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import asdict
@@ -17,6 +15,7 @@ import torch
 from tta_diffusion.bench.speed import report
 from tta_diffusion.bench.speed.case import AR, FLOOR, FLOOR_GRAPH, Case, Request
 from tta_diffusion.bench.speed.worker import Apart, measure, together
+from tta_diffusion.common.progress import Progress
 
 
 def run(request: Request) -> list[Path]:
@@ -25,16 +24,15 @@ def run(request: Request) -> list[Path]:
         raise ValueError("no CUDA device was found: use --device cpu")
     cases = list(request.cases())
     settings = _settings(request)
-    bar = Bar(len(cases) * len(request.contenders) * request.rounds)
     rows: list[report.Row] = []
     written: list[Path] = []
-    for case in cases:
-        with ExitStack() as started:
-            take = _takers(request, case, started)
-            turns = [_turn(request, case, take, rows, bar) for _ in range(request.rounds)]
-        rows.append({"name": case.name, "case": asdict(case), **together(turns)})
-        written = report.write(rows, settings, request.out)
-    bar.close()
+    with Progress("speed", len(cases) * len(request.contenders) * request.rounds, seconds_between_lines=0) as bar:
+        for case in cases:
+            with ExitStack() as started:
+                take = _takers(request, case, started)
+                turns = [_turn(request, case, take, rows, bar) for _ in range(request.rounds)]
+            rows.append({"name": case.name, "case": asdict(case), **together(turns)})
+            written = report.write(rows, settings, request.out)
     return written
 
 
@@ -58,12 +56,12 @@ def _takers(request: Request, case: Case, started: ExitStack) -> dict[str, Calla
 
 
 def _turn(
-    request: Request, case: Case, take: dict[str, Callable[[], report.Row]], rows: list[report.Row], bar: Bar
+    request: Request, case: Case, take: dict[str, Callable[[], report.Row]], rows: list[report.Row], bar: Progress
 ) -> report.Row:
     """Every contender once."""
     found: report.Row = {}
     for who in request.contenders:
-        bar.show(f"{case.name}: {who}")
+        bar.advance(0, f"{case.name}: {who}")
         found[who] = _known(rows, case, who) or take[who]()
         if who == FLOOR and request.device.startswith("cuda"):
             found[FLOOR_GRAPH] = measure(case, FLOOR_GRAPH)
@@ -96,30 +94,3 @@ def _settings(request: Request) -> dict[str, Any]:
         "torch": torch.__version__,
         "python": platform.python_version(),
     }
-
-
-class Bar:
-    """Progress on stderr, with the time left as if all measurements took alike."""
-
-    def __init__(self, total: int) -> None:
-        self._total, self._done, self._began = total, 0, time.monotonic()
-
-    def show(self, what: str) -> None:
-        left = ""
-        if self._done:
-            seconds = round((time.monotonic() - self._began) / self._done * (self._total - self._done))
-            left = f", {seconds // 60}:{seconds % 60:02d} left"
-        filled = round(20 * self._done / self._total)
-        line = f"[{'#' * filled}{'.' * (20 - filled)}] {self._done}/{self._total}{left}  {what}"
-        end = "\n"
-        if sys.stderr.isatty():
-            line, end = f"\r\x1b[2K{line}", ""
-        print(line, end=end, file=sys.stderr, flush=True)
-
-    def advance(self) -> None:
-        self._done += 1
-
-    def close(self) -> None:
-        self.show("done")
-        if sys.stderr.isatty():
-            print(file=sys.stderr)

@@ -1,7 +1,8 @@
 """Loops in C for a CPU, where one torch operation after the other waits for memory; elsewhere torch does the same.
 
-They are compiled at first use with the machine's own compiler, which takes a second, and kept under
-`cache_directory()`. Without a compiler, or with `TTA_NATIVE=0`, everything runs on torch.
+They are compiled at first use with the machine's own compiler (or `$CC`), which takes a second, and kept under
+`cache_directory()`, from where only a library is loaded that this user owns and nobody else can write. Without a
+compiler, or with `TTA_NATIVE=0`, everything runs on torch.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import ctypes
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -20,7 +22,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tta_diffusion.common.cache import cache_directory
+from tta_diffusion.common.cache import cache_directory, is_private, private_directory
 
 ENABLED = os.environ.get("TTA_NATIVE") != "0"  # False: torch everywhere, for comparisons
 SOURCE = Path(__file__).with_name("rows.c")
@@ -39,8 +41,7 @@ def available(logits: Tensor) -> bool:
 @lru_cache
 def library() -> ctypes.CDLL | None:
     """The compiled loops; None where that is not possible."""
-    named = os.environ.get("CC")
-    compiler = next(filter(None, map(shutil.which, [named] if named else _COMPILERS)), None)
+    compiler = find_compiler(os.environ.get("CC"))
     if compiler is None or os.name != "posix":
         return None
     try:
@@ -51,26 +52,39 @@ def library() -> ctypes.CDLL | None:
         return None
 
 
-def compiled(compiler: str, directory: Path) -> Path:
-    """The library of this source for this processor, which is made unless it is there."""
-    words = (SOURCE.read_text(), compiler, *_FLAGS, platform.machine(), _abilities())
-    found = directory / f"rows-{hashlib.sha256(repr(words).encode()).hexdigest()[:16]}.so"
-    if not found.exists():
-        directory.mkdir(parents=True, exist_ok=True)
+def find_compiler(named: str | None) -> tuple[str, ...] | None:
+    """The words that call it, such as `ccache gcc`; None where there is none."""
+    for words in [shlex.split(named)] if named else [[name] for name in _COMPILERS]:
+        if words and (path := shutil.which(words[0])):
+            return (path, *words[1:])
+    return None
+
+
+def compiled(compiler: tuple[str, ...], directory: Path) -> Path:
+    """The library of this source for this processor, which is made unless it is there.
+
+    Its name holds the hash of the source, and that of all else it depends on.
+    """
+    source = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
+    others = repr((compiler, _FLAGS, platform.machine(), _abilities()))
+    private_directory(directory.parent)
+    found = private_directory(directory) / f"rows-{source}-{hashlib.sha256(others.encode()).hexdigest()[:16]}.so"
+    if not found.exists() or not is_private(found):
         with tempfile.TemporaryDirectory(dir=directory) as temporary:  # others may be compiling, too
             made = Path(temporary) / found.name
             _compile(compiler, made)
+            made.chmod(0o700)
             os.replace(made, found)
     return found
 
 
-def _compile(compiler: str, out: Path) -> None:
+def _compile(compiler: tuple[str, ...], out: Path) -> None:
     for processor in _PROCESSOR:
-        command = [compiler, *_FLAGS, *processor, "-o", str(out), str(SOURCE), "-lm"]
+        command = [*compiler, *_FLAGS, *processor, "-o", str(out), str(SOURCE), "-lm"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
         if done.returncode == 0:
             return
-    raise OSError(f"{Path(compiler).name} cannot compile {SOURCE.name}: {done.stderr.strip()}")
+    raise OSError(f"{Path(compiler[0]).name} cannot compile {SOURCE.name}: {done.stderr.strip()}")
 
 
 def _abilities() -> str:

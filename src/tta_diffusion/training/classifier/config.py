@@ -31,7 +31,7 @@ class SoftSettings:
     times: tuple[float, float] = (0.0, 0.7)  # of the noisy simplex; later ones leave nothing of the text
     schedule: str = "cosine"
     scale: float = 5.0  # K of the simplex
-    engine: str = "auto"  # of the noise: dense, sparse, or dense on a GPU and sparse elsewhere
+    engine: str = "auto"  # of the noise: dense, tail, or dense on a GPU and tail elsewhere
     prefix: float = 0.5  # share of the soft sequences whose beginning is clean, like a prompt
     evaluate: tuple[float, ...] = (0.15, 0.3, 0.45)  # times that the report shows
 

@@ -113,6 +113,7 @@ def _from_encoder(settings: ModelSettings, store: LabelledStore) -> PreTrainedMo
             dtype=torch.float32,  # not what the file has: training needs all digits
             **settings.backbone,
             **_names(store),
+            trust_remote_code=False,
         )
     except (OSError, ValueError) as error:
         raise ValueError(f"the encoder '{settings.start}' cannot be loaded: {str(error).splitlines()[0]}") from error
@@ -120,7 +121,7 @@ def _from_encoder(settings: ModelSettings, store: LabelledStore) -> PreTrainedMo
 
 def _check_tokenizer(start: str, store: LabelledStore) -> None:
     try:
-        own = AutoTokenizer.from_pretrained(start)
+        own = AutoTokenizer.from_pretrained(start, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise ValueError(f"no tokenizer in '{start}': {str(error).splitlines()[0]}") from error
     check = load_tokenizer(store.tokenizer_dir)

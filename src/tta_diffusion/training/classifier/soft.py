@@ -3,7 +3,7 @@
 A position holds a distribution p over words and enters as its expected embedding p @ E. Four kinds, each for a share
 of the sequences (the rest is clean):
 
-noisy     p = softmax(x), x the noisy simplex of the true token at a time u (`process.noise`), for half of the
+noisy     p = softmax(x), x the noisy simplex of the true token at a time u (`diffusion.noise`), for half of the
           sequences with times of their own for the tokens, u_i = u (1 - d r_i), as allocation makes them
 mixture   p = softmax of scores over the true token y and M random ones: s_y = b + g_y, s_j = g_j, all over tau, with
           Gumbel g and b ~ U(0, 12), tau ~ U(0.5, 2) for each sequence: a denoiser more or less sure of the truth
@@ -46,7 +46,7 @@ class Softener:
         self, settings: SoftSettings, stores: list[LabelledStore], vocab_size: int, device: torch.device
     ) -> None:
         self.settings, self.vocab_size, self.device = settings, vocab_size, device
-        engine = settings.engine if settings.engine != "auto" else ("dense" if device.type == "cuda" else "sparse")
+        engine = settings.engine if settings.engine != "auto" else ("dense" if device.type == "cuda" else "tail")
         self.engine = ENGINES.get(engine)
         self.alpha_bar = get_schedule(settings.schedule)
         frequencies = word_frequencies(stores, vocab_size)

@@ -55,7 +55,7 @@ class Teacher:
             raise ValueError(f"no teacher at '{directory}': give the directory of a trained classifier")
         try:
             model = AutoModelForSequenceClassification.from_pretrained(
-                directory, dtype=torch.float32, use_safetensors=True, local_files_only=True
+                directory, dtype=torch.float32, use_safetensors=True, local_files_only=True, trust_remote_code=False
             )
         except (OSError, ValueError, SafetensorError) as error:
             raise ValueError(f"the teacher '{directory}' cannot be loaded: {str(error).splitlines()[0]}") from error

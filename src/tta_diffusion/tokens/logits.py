@@ -1,0 +1,70 @@
+"""Predictions: softmax(logits) over the vocabulary at every position, whole or by the largest entries.
+
+`DenseLogits` keeps all of (B, L, V): the definition. `TopLogits` keeps what a step needs of it (see `top_logits`). Both
+can be read in the same way, so that nothing that uses a prediction asks which of them it has:
+
+    values                   what guidance moves
+    moved(values)            the prediction with other values
+    lowered(rule, nats)      with the logits of some of the likeliest tokens lowered
+    probability(ids)         (B, L) of given tokens
+    negative_entropy()       (B, L) sum_v p log p
+    by_position(x)           (B, L, ...) what is shaped like `values`, at the positions of the text
+    tokens(other, share)     as self-conditioning sees it, `share` of it and the rest of another prediction
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tta_diffusion.tokens.canvas import Canvas
+from tta_diffusion.tokens.soft_tokens import DenseTokens
+from tta_diffusion.tokens.top_logits import TOP, FreeRows, Rule, TopLogits, negative_entropy, top_logits
+
+
+@dataclass(frozen=True)
+class DenseLogits:
+    """Logits (B, L, V) in full."""
+
+    values: Tensor
+
+    def moved(self, values: Tensor) -> DenseLogits:
+        return DenseLogits(values)
+
+    def lowered(self, rule: Rule, nats: float) -> DenseLogits:
+        rows = self.values.flatten(0, 1)
+        top = rows.topk(min(TOP, rows.shape[-1]), dim=-1)
+        places = torch.arange(len(rows), device=rows.device)
+        return DenseLogits(
+            rows.scatter(-1, top.indices, top.values - nats * rule(top.indices, places)).view_as(self.values)
+        )
+
+    def probability(self, ids: Tensor) -> Tensor:
+        """(B, L) the probability of ids (B, L)."""
+        picked = self.values.gather(-1, ids[..., None]).squeeze(-1)
+        return (picked.float() - self.values.float().logsumexp(-1)).exp()
+
+    def negative_entropy(self) -> Tensor:
+        """(B, L) sum_v p log p, at most 0; larger where the prediction is surer."""
+        return negative_entropy(self.values)
+
+    def by_position(self, values: Tensor) -> Tensor:
+        return values
+
+    def tokens(self, other: DenseLogits | None = None, share: float = 1.0) -> DenseTokens:
+        """The whole distribution, or share p + (1 - share) p_other."""
+        if other is None or share == 1:
+            return DenseTokens(self.values)
+        return DenseTokens((share * self.values.softmax(-1) + (1 - share) * other.values.softmax(-1)).log())
+
+
+Logits = DenseLogits | TopLogits
+
+
+def read_logits(logits: Tensor, canvas: Canvas, free: FreeRows | None, k: int = TOP) -> Logits:
+    """A network's logits (B, L, V) as a prediction: in full without `free`, else its k largest at the free rows."""
+    if free is None:
+        return DenseLogits(canvas.restrict(logits.float()))
+    return top_logits(logits.flatten(0, 1)[free.places], free, k)

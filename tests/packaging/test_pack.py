@@ -1,0 +1,143 @@
+"""A model directory in 8 bits, and the model that comes with the package."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from conftest import make_classifier, make_tokenizer
+from tta_diffusion import assets
+from tta_diffusion.cli import main as cli
+from tta_diffusion.denoiser import quantised
+from tta_diffusion.packaging.pack import pack
+from tta_diffusion.pipeline import TTAPipeline
+
+SETTINGS = {"control": "sentiment=positive", "seed": 3, "steps": 4, "num_samples": 2}
+
+
+@pytest.fixture(scope="module")
+def packed(model_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("packed")
+    source = Path(shutil.copytree(model_directory, folder / "source"))
+    (source / "README.md").write_text("# Tiny\n")
+    return pack(source, folder / "model").directory
+
+
+def test_a_packed_model_has_one_tokenizer_and_no_full_weights(packed, model_directory):
+    names = {str(path.relative_to(packed)) for path in packed.rglob("*") if path.is_file()}
+    shard = "model-int8-00001-of-00001.safetensors"
+    assert names == {
+        "README.md",
+        "denoiser.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        shard,
+        "controls/sentiment/config.json",
+        f"controls/sentiment/{shard}",
+    }
+    assert (packed / shard).stat().st_size < (model_directory / "model.safetensors").stat().st_size / 2
+
+
+def test_a_packed_model_is_the_model(packed, pipeline):
+    loaded = TTAPipeline.from_pretrained(packed)
+    assert loaded.denoiser.config == pipeline.denoiser.config
+    for name, weight in pipeline.denoiser.state_dict().items():
+        torch.testing.assert_close(loaded.denoiser.state_dict()[name], weight, rtol=0, atol=0.01)
+    first = loaded("the pizza", **SETTINGS).texts
+    assert first == loaded("the pizza", **SETTINGS).texts
+    one, other = (p.library.classifier("sentiment", "positive") for p in (loaded, pipeline))
+    ids = torch.tensor([[5, 6, 7, 8]])
+    with torch.no_grad():
+        torch.testing.assert_close(one.model(ids).logits, other.model(ids).logits, rtol=0.05, atol=0.05)
+    assert not one.model.training
+
+
+def test_packing_goes_again_from_a_packed_model(packed, tmp_path):
+    again = pack(packed, tmp_path / "again")
+    for name, weight in quantised.read(packed).items():
+        torch.testing.assert_close(quantised.read(again.directory)[name], weight, rtol=0.02, atol=0.01)
+
+
+def test_controls_may_lie_elsewhere(model_directory, tokenizer, tmp_path):
+    make_classifier(len(tokenizer), seed=4).save_pretrained(tmp_path / "mine" / "mood")
+    written = pack(model_directory, tmp_path / "model", tmp_path / "mine")
+    assert list(TTAPipeline.from_pretrained(written.directory).library.bundled) == ["mood"]
+    assert written.total == sum(written.files.values()) > 0
+
+
+def test_what_cannot_be_packed(model_directory, tmp_path):
+    source = Path(shutil.copytree(model_directory, tmp_path / "source"))
+    with pytest.raises(ValueError, match=r"denoiser\.json is missing"):
+        pack(tmp_path, tmp_path / "out")
+    (source / "run.json").write_text(json.dumps({"step": 50, "config": {"optim": {"steps": 1000}}}))
+    with pytest.raises(ValueError, match="50 of 1,000 training steps: go on"):
+        pack(source, tmp_path / "out")
+    (source / "run.json").write_text("{}")
+    pack(source, tmp_path / "out")
+    with pytest.raises(ValueError, match="holds a model already"):
+        pack(source, tmp_path / "out")
+    pack(source, tmp_path / "out", overwrite=True)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    with pytest.raises(ValueError, match="holds other files"):
+        pack(source, tmp_path / "other", overwrite=True)
+    other = make_tokenizer(["entirely", "different"])
+    other.save_pretrained(source / "controls" / "sentiment")
+    with pytest.raises(ValueError, match="vocabulary"):
+        pack(source, tmp_path / "out", overwrite=True)
+    assert (tmp_path / "out" / "denoiser.json").is_file(), "a failed packing leaves the old one"
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("damage", ["truncated", "missing"])
+def test_a_damaged_control(packed, tmp_path, damage):
+    copy = Path(shutil.copytree(packed, tmp_path / "model"))
+    (shard,) = quantised.shards(copy / "controls" / "sentiment")
+    if damage == "truncated":
+        shard.write_bytes(shard.read_bytes()[:500])
+    else:
+        shard.unlink()
+    with pytest.raises(ValueError, match=r"the classifier '.*sentiment' cannot be loaded: "):
+        TTAPipeline.from_pretrained(copy)("we", **SETTINGS)
+
+
+def test_a_control_of_a_smaller_vocabulary(packed, tmp_path):
+    copy = Path(shutil.copytree(packed, tmp_path / "model"))
+    make_classifier(20).save_pretrained(copy / "controls" / "sentiment")
+    with pytest.raises(ValueError, match="knows 20 tokens, the tokenizer of the model has 31"):
+        TTAPipeline.from_pretrained(copy)("we", **SETTINGS)
+
+
+def test_a_classifier_from_elsewhere_needs_its_own_tokenizer(packed, pipeline):
+    with pytest.raises(ValueError, match=r"the classifier '.*sentiment'"):
+        pipeline("we", control=f"{packed / 'controls' / 'sentiment'}=positive", steps=1)
+
+
+def test_the_shipped_model_needs_no_name(packed, monkeypatch, capsys):
+    monkeypatch.delenv("TTA_MODEL", raising=False)
+    monkeypatch.setattr(assets, "MODEL", packed)
+    monkeypatch.setattr(assets, "MODEL", packed)
+    assert TTAPipeline.from_pretrained()("the pizza", **SETTINGS).texts
+    assert cli.main(["list"]) == 0
+    assert "=negative or =positive" in capsys.readouterr().out
+    assert cli.main(["generate", "the pizza", "--steps", "2"]) == 0
+    assert capsys.readouterr().out.startswith("the pizza")
+
+
+def test_no_shipped_model_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(assets, "MODEL", tmp_path)
+    with pytest.raises(ValueError, match="this installation brings no model: name a model directory"):
+        TTAPipeline.from_pretrained()
+
+
+def test_the_command_packs_and_prints_sizes(model_directory, tmp_path, capsys):
+    assert cli.main(["model", "pack", str(model_directory), str(tmp_path / "out")]) == 0
+    out = capsys.readouterr().out
+    assert "controls/sentiment/model-int8-00001-of-00001.safetensors" in out
+    assert out.splitlines()[-1].endswith(" MB")
+    assert cli.main(["model", "pack", str(model_directory), str(tmp_path / "out")]) == 2
+    assert "holds a model already" in capsys.readouterr().err

@@ -1,0 +1,45 @@
+"""The docs are run: every Python block of README.md and docs/; pages stay short; links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
+# Blocks that show a shape, or need what a test does not have: their first lines.
+NOT_RUN = ("from tta_diffusion.bench.methods.base",)
+MOST_WORDS = {"README.md": 900, "allocation.md": 900}
+
+
+def blocks() -> list[tuple[str, int, str]]:
+    found = [(page.name, i, code) for page in PAGES for i, code in enumerate(BLOCK.findall(page.read_text()))]
+    return [(page, i, code) for page, i, code in found if not code.startswith(NOT_RUN)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("page", "number", "code"), blocks(), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_code_runs(
+    page: str, number: int, code: str, capsys: pytest.CaptureFixture[str], tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, f"{page}, block {number}", "exec"), {"__name__": "docs"})
+    if "print(" in code:
+        assert capsys.readouterr().out.strip()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_are_short(page: Path) -> None:
+    assert len(page.read_text().split()) <= MOST_WORDS.get(page.name, 1500)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
+        if not target.startswith(("http://", "https://", "mailto:")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
