@@ -112,3 +112,16 @@ def test_nothing_lies_loose() -> None:
 def test_files_are_short() -> None:
     too_long = {str(file.relative_to(ROOT)): n for file in FILES if (n := len(file.read_text().splitlines())) > 400}
     assert not too_long
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_no_remote_code_and_no_pickles(file: Path) -> None:
+    """Every loader of transformers is told so, in so many words."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        owner = ast.unparse(node.func.value)
+        if node.func.attr == "from_pretrained" and (owner.startswith("Auto") or owner.endswith("auto_class")):
+            told = {word.arg: ast.unparse(word.value) for word in node.keywords}
+            assert told.get("trust_remote_code") == "False", f"line {node.lineno}"
+        assert f"{owner}.{node.func.attr}" not in ("torch.load", "pickle.load", "pickle.loads")

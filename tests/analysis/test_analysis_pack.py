@@ -12,6 +12,7 @@ import pytest
 from small_trace import make_trace
 
 from realistic_trace import realistic
+from tta_diffusion.analysis import pack
 from tta_diffusion.analysis.pack import INDEX, append_pack, load_any, load_pack, read_index
 from tta_diffusion.sampling.trace import Trace, save_traces
 
@@ -108,3 +109,11 @@ def test_either_kind_of_file_is_read(tmp_path: Path):
     save_traces([make_trace()], tmp_path / "trace.json")
     first, second = (load_any(tmp_path / name)[0] for name in ("pack.zip", "trace.json"))
     assert np.array_equal(first.ids, second.ids)
+
+
+def test_a_pack_does_not_unfold_to_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "pack.zip"
+    append_pack(path, [make_trace()], {})
+    monkeypatch.setattr(pack, "_MOST_BYTES", 10)
+    with pytest.raises(ValueError, match=r"larger than a pack may have|holds more than a pack may"):
+        load_pack(path)

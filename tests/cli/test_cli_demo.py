@@ -117,6 +117,12 @@ def test_the_command(
     assert len(content(out.read_text())["cases"]) == 4
 
 
+def test_a_page_without_its_ending_gets_one(model_directory: Path, tmp_path: Path) -> None:
+    """Browsers would show it as text."""
+    assert cli.main(["demo", "--steps", "1", "--out", str(tmp_path / "v1.2"), "-m", str(model_directory)]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["v1.2.html"]
+
+
 @pytest.mark.parametrize(("a_step", "steps"), [(0.001, MOST), (PATIENCE / (30.5 * 4), 30), (60.0, LEAST)])
 def test_a_slow_machine_takes_fewer_steps(pipeline: TTAPipeline, a_step: float, steps: int) -> None:
     """Two cases are four texts; the clock is read before and after one step, then four."""

@@ -45,6 +45,11 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
         (["--control", "length=99"], "beyond the model's"),
         (["--steps", "0"], "steps must be at least 1"),
         (["--steps", "many"], "--steps"),
+        (["--steps", "100000000"], "steps must be at most 20000"),
+        (["\udced\udca0\udcbd"], "is not valid UTF-8"),
+        (["--feedback", "none"], "feedback must be guided, plain or a share between 0 and 1"),
+        (["--preset", "papr"], "Did you mean 'paper'?"),
+        (["--max-strength", "-1"], "the limit of the strength must be at least 0"),
         (["-n", "0"], "num_samples must be at least 1"),
         (["--batch-size", "0"], "batch_size must be at least 1"),
         (["--max-length", "0"], "--max-length"),
@@ -73,6 +78,16 @@ def test_the_last_prompt_is_checked_before_the_first_is_written(capsys: pytest.C
 
 def test_empty_stdin(capsys: pytest.CaptureFixture[str]) -> None:
     assert "standard input is empty" in refused(capsys, "generate")
+
+
+def test_input_that_is_not_utf8(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xed\xa0\xbd"), encoding="utf-8"))
+    assert "standard input is not text in UTF-8" in refused(capsys, "generate", "-")
+    assert "is not valid UTF-8" in refused(capsys, "rewrite", "\udced\udca0\udcbd")
+    (tmp_path / "prompts").write_bytes(b"\xed\xa0\xbd")
+    assert "is not a text file in UTF-8" in refused(capsys, "generate", "--prompts-file", tmp_path / "prompts")
 
 
 def test_a_near_miss_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from tta_diffusion.common.cache import cache_directory
 from tta_diffusion.fast import native
 from tta_diffusion.fast.native.rows import draw_rows, parts_of, read_rows
 from tta_diffusion.tokens import projection
@@ -192,3 +196,55 @@ def test_it_is_compiled_once(tmp_path):
     assert native.compiled(compiler, tmp_path) == made
     assert made.stat().st_mtime_ns == written
     assert [path.name for path in tmp_path.iterdir()] == [made.name]
+
+
+@compiled
+def test_only_what_is_ones_own_is_loaded(tmp_path):
+    """A library that others may write to is compiled anew; its directory is closed to them."""
+    directory = tmp_path / "cache" / "native"
+    made = native.compiled(native.find_compiler(None), directory)
+    directory.chmod(0o777)
+    made.write_bytes(b"planted")
+    made.chmod(0o777)
+    again = native.compiled(native.find_compiler(None), directory)
+    assert again == made
+    assert again.read_bytes() != b"planted"
+    assert again.stat().st_mode & 0o022 == 0
+    assert directory.stat().st_mode & 0o022 == 0
+
+
+@compiled
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_a_directory_of_another_user_is_not_used(monkeypatch, tmp_path):
+    directory = tmp_path / "native"
+    directory.mkdir()
+    os.chown(directory, 12345, 12345)
+    monkeypatch.setenv("TTA_CACHE", str(tmp_path))
+    with pytest.warns(UserWarning, match="belongs to another user"):
+        assert native.library.__wrapped__() is None
+
+
+@compiled
+def test_a_compiler_may_be_several_words(monkeypatch, tmp_path):
+    monkeypatch.setenv("TTA_CACHE", str(tmp_path))
+    monkeypatch.setenv("CC", f"env {native.find_compiler(None)[0]}")
+    assert native.library.__wrapped__() is not None
+
+
+def test_the_name_of_a_library_holds_the_hash_of_its_source(monkeypatch, tmp_path):
+    monkeypatch.setattr(native, "_compile", lambda compiler, out: out.write_bytes(b""))
+    first = native.compiled(("cc",), tmp_path)
+    source = hashlib.sha256(native.SOURCE.read_bytes()).hexdigest()[:16]
+    assert first.name.startswith(f"rows-{source}-")
+    assert native.compiled(("cc", "-g"), tmp_path) != first
+
+
+def test_a_user_without_a_home_has_a_cache(monkeypatch):
+    def nobody():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("TTA_CACHE", raising=False)
+    monkeypatch.setattr(Path, "home", staticmethod(nobody))
+    assert cache_directory().name == f"tta-diffusion-{os.getuid()}"
+    monkeypatch.setattr(Path, "home", staticmethod(lambda: Path("/nonexistent")))
+    assert cache_directory().name == f"tta-diffusion-{os.getuid()}"

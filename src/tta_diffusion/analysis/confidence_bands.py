@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tta_diffusion.evaluation.bootstrap import resample_counts
+
 Array = NDArray[np.float64]
 CONFIDENCE = 0.95
 
@@ -23,7 +25,7 @@ class Band:
 
 def ratio_band(sums: Array, counts: Array, resamples: int = 1000, seed: int = 0) -> Band:
     """sum of sums / sum of counts of each column of (N, n): every count weighs alike; NaN where there is none."""
-    drawn = draws(len(sums), resamples, seed)
+    drawn = resample_counts(len(sums), resamples, seed)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = sums.sum(0) / counts.sum(0)
         means = (drawn @ sums) / (drawn @ counts)
@@ -38,12 +40,6 @@ def band(values: Array, resamples: int = 1000, seed: int = 0) -> Band:
     """The mean of each column of (N, n) over its finite values."""
     known = np.isfinite(values)
     return ratio_band(np.where(known, values, 0.0), known.astype(float), resamples, seed)
-
-
-def draws(texts: int, count: int, seed: int) -> NDArray[np.int64]:
-    """(count, texts) how often each text is in each resample."""
-    drawn: NDArray[np.int64] = np.random.default_rng(seed).multinomial(texts, np.full(texts, 1 / texts), size=count)
-    return drawn
 
 
 def windows(values: Array, most: int = 200) -> tuple[NDArray[np.int64], Array]:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tta_diffusion.analysis.confidence_bands import CONFIDENCE, Array, draws
+from tta_diffusion.analysis.confidence_bands import CONFIDENCE, Array
+from tta_diffusion.evaluation.bootstrap import resample_counts
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def correlation(
     wide, outcome = (v if v.ndim == 2 else v[:, None] for v in (np.asarray(v, dtype=np.float64) for v in (x, y)))
     _check(wide, outcome)
     sums = _moments(wide, outcome)
-    drawn = draws(len(wide), resamples, seed) @ sums
+    drawn = resample_counts(len(wide), resamples, seed) @ sums
     return _with_interval(float(_from_moments(sums.sum(0)[None])[0]), _from_moments(drawn), len(wide))
 
 
@@ -60,7 +61,7 @@ def per_timestep(values: Array, outcome: Sequence[float] | Array, resamples: int
     """For each step the correlation over texts of the values at that step with the outcome."""
     array, final = np.asarray(values, dtype=np.float64), np.asarray(outcome, dtype=np.float64)[:, None]
     _check(array, final)
-    weights = draws(len(array), resamples, 0)  # the same texts at every step
+    weights = resample_counts(len(array), resamples, 0)  # the same texts at every step
     found = []
     for column in array.T:
         sums = _moments(column[:, None], final)

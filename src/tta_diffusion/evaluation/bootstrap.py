@@ -80,6 +80,12 @@ def paired_difference(
     )
 
 
+def resample_counts(items: int, resamples: int, seed: int) -> NDArray[np.int64]:
+    """(resamples, items) how often each item is in each resample: for statistics that are sums over items."""
+    drawn: NDArray[np.int64] = np.random.default_rng(seed).multinomial(items, np.full(items, 1 / items), size=resamples)
+    return drawn
+
+
 def _interval(sums: Array, counts: Array, confidence: float, resamples: int, seed: int) -> Interval:
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must lie between 0 and 1, got {confidence}")

@@ -93,15 +93,10 @@ def calibration(scores: Sequence[float], reference: Sequence[float]) -> Calibrat
     if len(scores) != len(reference) or len(scores) < 2:
         raise ValueError(f"calibration needs two or more pairs of scores, got {len(scores)} and {len(reference)}")
     a, b = np.array(finite(scores, "scores")), np.array(finite(reference, "reference"))
-    return Calibration(_pearson(a, b), _pearson(_ranks(a), _ranks(b)), len(a))
-
-
-def _pearson(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    a, b = a - a.mean(), b - b.mean()
-    scale = float(np.sqrt((a @ a) * (b @ b)))
-    if scale == 0:
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
         raise ValueError("scores that are all equal correlate with nothing")
-    return float(a @ b) / scale
+    plain, ranked = np.corrcoef(a, b), np.corrcoef(_ranks(a), _ranks(b))
+    return Calibration(float(plain[0, 1]), float(ranked[0, 1]), len(a))
 
 
 def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
