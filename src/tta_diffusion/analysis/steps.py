@@ -7,11 +7,37 @@ from typing import TYPE_CHECKING
 
 from tta_diffusion.analysis.forgetting import K, key_tokens
 from tta_diffusion.analysis.text import pieces, steps_left
-from tta_diffusion.display import printable
+from tta_diffusion.display import heat, printable
 from tta_diffusion.sampling.trace import Trace
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+
+# As rich's own, without its fonts from the network and its window.
+_SVG = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
+<style>
+.{unique_id}-matrix {{ font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace;
+  font-size: {char_height}px; line-height: {line_height}px; }}
+.{unique_id}-title {{ font-size: 18px; font-weight: bold; font-family: sans-serif; }}
+{styles}
+</style>
+<defs>
+<clipPath id="{unique_id}-clip-terminal">
+<rect x="0" y="0" width="{terminal_width}" height="{terminal_height}" />
+</clipPath>
+{lines}
+</defs>
+<rect width="100%" height="100%" rx="8" fill="#ffffff" />
+<text class="{unique_id}-title" x="20" y="30" fill="#24292f">TITLE</text>
+<g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
+{backgrounds}
+<g class="{unique_id}-matrix">
+{matrix}
+</g>
+</g>
+</svg>
+"""
 
 
 @dataclass(frozen=True)
@@ -22,6 +48,7 @@ class Span:
     text: str
     key: bool
     given: bool
+    time: float  # u_i
 
 
 @dataclass(frozen=True)
@@ -46,7 +73,7 @@ def plain(rows: list[Row]) -> str:
 
 
 def rich_table(rows: list[Row]) -> Table:
-    """The same for a terminal: key tokens underlined, given tokens bold."""
+    """The same for a terminal: tokens in the colour of their time, key tokens underlined, given tokens bold."""
     from rich.table import Table
     from rich.text import Text
 
@@ -58,9 +85,25 @@ def rich_table(rows: list[Row]) -> Table:
         text = Text()
         for span in row.spans:
             text.append(span.space)
-            text.append(span.text, "underline" if span.key else "bold" if span.given else "")
+            style = "bold" if span.given else heat(span.time) + (" underline" if span.key else "")
+            text.append(span.text, style)
         table.add_row(str(row.left), f"{row.u:.2f}", text if text.plain else Text("(empty)", "dim"))
     return table
+
+
+def picture(rows: list[Row], title: str, width: int = 112) -> str:
+    """The table as an SVG that needs no network."""
+    import io
+    from html import escape
+
+    from rich.console import Console
+    from rich.terminal_theme import TerminalTheme
+
+    theme = TerminalTheme((255, 255, 255), (36, 41, 47), [(36, 41, 47)] * 8)
+    console = Console(record=True, width=width, file=io.StringIO(), force_terminal=True, highlight=False)
+    console.print(rich_table(rows))
+    drawn = console.export_svg(theme=theme, code_format=_SVG, unique_id="draft")
+    return drawn.replace("TITLE", escape(title))
 
 
 def _spans(trace: Trace, step: int, k: int) -> list[Span]:
@@ -69,5 +112,6 @@ def _spans(trace: Trace, step: int, k: int) -> list[Span]:
     for i, piece in enumerate(pieces(trace, step)):
         word = piece.text.lstrip(" ")
         space = "" if i == 0 else " " * (len(piece.text) - len(word))
-        spans.append(Span(space, printable(word), piece.position in keys, bool(trace.pinned[piece.position])))
+        at = piece.position
+        spans.append(Span(space, printable(word), at in keys, bool(trace.pinned[at]), float(trace.times[step, at])))
     return spans

@@ -24,6 +24,10 @@ class Metric:
 
 METRICS = {
     "accuracy": Metric("Acc", "higher", 100, note="share of texts whose label the evaluation classifiers find, in %"),
+    "asked": Metric("Acc, asked", "higher", 100, note="the same by a language model that is asked with examples, in %"),
+    "told_apart": Metric(
+        "C2ST", "lower", 100, note="how often a classifier tells the text from what people wrote there; 50 is chance"
+    ),
     "toxicity": Metric("Avg tox", "lower", 100, note="mean toxicity of what was written, x 100"),
     "max_toxicity": Metric("Max tox", "lower", 100, level="prompt", note="mean over prompts of the worst text, x 100"),
     "toxic_texts": Metric("Toxic texts", "lower", 100, note=f"share of texts above {TOXIC}, in %"),
@@ -60,6 +64,10 @@ def measure(samples: list[Sample], scores: Scores) -> dict[str, list[Item]]:
         votes = zip(*judges, strict=True)
         correct = [sum(v.get("correct", 0.0) for v in vote) / len(judges) for vote in votes]
         found["accuracy"] = _by_text(samples, correct)
+    if "asked" in scores:
+        found["asked"] = _by_text(samples, [v.get("correct", 0.0) for v in scores["asked"]])
+    if "told_apart" in scores:
+        found["told_apart"] = _by_text(samples, [v.get("told_apart", 1.0) for v in scores["told_apart"]])
     if "perplexity" in scores:
         found["perplexity"] = _by_text(samples, [v.get("perplexity") for v in scores["perplexity"]])
     if "toxicity" in scores:

@@ -12,6 +12,7 @@ from typing import Any
 from tta_diffusion.assets import model_directory
 from tta_diffusion.bench.cache import ScoreCache, Scorer
 from tta_diffusion.bench.metrics import Item, Scores, measure
+from tta_diffusion.bench.people import told_apart_values
 from tta_diffusion.bench.record import Identity, Record, fingerprint, read_record
 from tta_diffusion.bench.store import Sample, SampleStore, chosen
 from tta_diffusion.common.atomic import read_lines, replace_text
@@ -42,6 +43,8 @@ def score(directory: Path, scorers: list[Scorer], show: bool = True) -> dict[str
         raise ValueError(f"all {len(samples)} texts in '{directory}' are empty: there is nothing to score")
     cache = ScoreCache(directory)
     scores = {s.name: cache.values(s, samples, record.identity.task, show) for s in scorers}
+    if "c2st" in record.identity.task.metrics:
+        scores["told_apart"] = told_apart_values(directory, record.identity.task, samples)
     items = measure(samples, scores)
     results = collect(record, samples, scores, items, {s.name: s.identity for s in scorers})
     replace_text(directory / VALUES, "".join(_lines(items)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -99,6 +100,46 @@ class ClassifierScorer:
 
 
 @dataclass
+class AskedScorer:
+    """Whether a causal language model, asked with examples, finds the label asked for (`evaluation.prompted`)."""
+
+    directory: str
+    question: str  # of `QUESTIONS`
+    device: str = "cpu"
+    name: str = "asked"
+
+    @property
+    def identity(self) -> str:
+        from tta_diffusion.evaluation.prompted import QUESTIONS
+
+        return f"{Path(self.directory).name} {fingerprint(self.directory)} {digest_of(repr(QUESTIONS[self.question]))}"
+
+    def check(self, task: Task) -> None:
+        model_config(self.directory, "the language model that is asked")
+
+    @cached_property
+    def model(self) -> Any:
+        from tta_diffusion.evaluation.perplexity import CausalScorer
+        from tta_diffusion.evaluation.prompted import QUESTIONS, PromptedClassifier
+
+        scorer = CausalScorer.from_pretrained(self.directory, device=self.device)
+        return PromptedClassifier(scorer, QUESTIONS[self.question])
+
+    def score(self, samples: list[Sample], task: Task) -> list[Values]:
+        from tta_diffusion.evaluation.control import accuracy_values
+
+        targets = [self.model.label(sample.label) for sample in samples]
+        probabilities = self.model.probabilities([s.text for s in samples])
+        correct = accuracy_values(probabilities, targets)
+        wanted = [round(float(row[target]), 6) for row, target in zip(probabilities, targets, strict=True)]
+        return [{"p": p, "correct": right} for p, right in zip(wanted, correct, strict=True)]
+
+
+def digest_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+@dataclass
 class ContinuationToxicity:
     """Toxicity of what was written, without the prompt: prompts are not the writer's fault."""
 
@@ -145,6 +186,7 @@ class ScorerChoice:
     classifiers: tuple[str, ...] = field(default_factory=tuple)
     toxicity: str = ""
     device: str = "auto"
+    asked: str = ""  # a causal model that is asked for sentiment and topic
 
     def remembered(self, directory: Path) -> ScorerChoice:
         """Filled up with what the directory was scored with before; and written down there."""
@@ -155,8 +197,10 @@ class ScorerChoice:
             self.classifiers or tuple(old.get("classifiers", ())),
             self.toxicity or old.get("toxicity", ""),
             self.device,
+            self.asked or old.get("asked", ""),
         )
-        kept = {"perplexity": full.perplexity, "classifiers": full.classifiers, "toxicity": full.toxicity}
+        names = ("perplexity", "classifiers", "toxicity", "asked")
+        kept = {name: getattr(full, name) for name in names}
         replace_text(path, json.dumps(kept, indent=1) + "\n")
         return full
 
@@ -166,6 +210,7 @@ def make_scorers(choice: ScorerChoice, task: Task) -> list[Scorer]:
     from transformers.utils import logging
 
     from tta_diffusion.common.devices import find_device
+    from tta_diffusion.evaluation.prompted import QUESTIONS
 
     logging.disable_progress_bar()
     device = find_device(choice.device)
@@ -178,6 +223,10 @@ def make_scorers(choice: ScorerChoice, task: Task) -> list[Scorer]:
                 task.score_tokens,
             )
         )
+    if "accuracy" in task.metrics and task.control in QUESTIONS and choice.asked != NONE:
+        directory = choice.asked if choice.asked not in ("", DEFAULT) else _installed_scorer()
+        if directory:  # without the package there is none, which is no error unless it was asked for
+            scorers.append(AskedScorer(directory, task.control, device))
     if "accuracy" in task.metrics and choice.classifiers != (NONE,):
         names = [Path(directory).name for directory in choice.classifiers]
         for i, directory in enumerate(choice.classifiers):
@@ -188,6 +237,16 @@ def make_scorers(choice: ScorerChoice, task: Task) -> list[Scorer]:
     for scorer in scorers:
         scorer.check(task)
     return scorers
+
+
+def _installed_scorer() -> str:
+    """The standard scorer, or nothing where its package is not installed."""
+    from tta_diffusion.evaluation.scorer_models import default_scorer_directory
+
+    try:
+        return str(default_scorer_directory())
+    except ModuleNotFoundError:
+        return ""
 
 
 def _default_scorer() -> str:

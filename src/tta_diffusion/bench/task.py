@@ -9,8 +9,9 @@ from typing import Any
 from tta_diffusion.common.atomic import read_lines
 from tta_diffusion.common.configuration import build, load_yaml
 from tta_diffusion.common.registry import closest
+from tta_diffusion.data.openings import Openings
 
-METRICS = ("accuracy", "perplexity", "diversity", "toxicity")
+METRICS = ("accuracy", "perplexity", "diversity", "toxicity", "c2st")
 SHIPPED = Path(__file__).parent / "tasks"
 LOCAL = Path("configs") / "tasks"
 
@@ -26,6 +27,7 @@ class Task:
     prompts: tuple[str, ...] = ()
     prompts_file: str = ""  # .parquet or .jsonl under the data directory, in place of `prompts`
     prompt_field: str = "prompt"
+    openings: Openings | None = None  # of texts that no model has read, under the data directory, in place of `prompts`
     length: int | None = None  # tokens of a text, prompt included; a model that was trained for fewer writes fewer
     settings: dict[str, Any] = field(default_factory=dict)  # of the method, such as steps and strength
     metrics: tuple[str, ...] = ("accuracy", "perplexity", "diversity")
@@ -35,8 +37,10 @@ class Task:
     description: str = ""
 
     def __post_init__(self) -> None:
-        if bool(self.prompts) == bool(self.prompts_file):
-            raise ValueError(f"task '{self.name}' needs either 'prompts' or 'prompts_file'")
+        if sum(map(bool, (self.prompts, self.prompts_file, self.openings))) != 1:
+            raise ValueError(f"task '{self.name}' needs one of 'prompts', 'prompts_file' and 'openings'")
+        if "c2st" in self.metrics and self.openings is None:
+            raise ValueError(f"task '{self.name}': 'c2st' compares with what people wrote, so it needs 'openings'")
         if not self.labels or len(set(self.labels)) < len(self.labels):
             raise ValueError(f"task '{self.name}' needs different labels, one at least, got {list(self.labels)}")
         for count in ("samples", "score_tokens"):
@@ -94,7 +98,10 @@ def read_prompts(task: Task, data_dir: Path | None) -> tuple[str, ...]:
     if task.prompts:
         return task.prompts
     if data_dir is None:
-        raise ValueError(f"the prompts of '{task.name}' are read from '{task.prompts_file}': add --data-dir DIR")
+        where = task.prompts_file or ", ".join(task.openings.path if task.openings else ())
+        raise ValueError(f"the prompts of '{task.name}' are read from '{where}': add --data-dir DIR")
+    if task.openings:
+        return tuple(opening.prompt for opening in task.openings.read(data_dir))
     rows = read_rows(data_dir / task.prompts_file)
     found = tuple(str(row[task.prompt_field]) for row in rows if row.get(task.prompt_field) is not None)
     if not found:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from tta_diffusion.cli.ablation import ablation
 from tta_diffusion.cli.speed import speed
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 RUN = "run"
 EPILOG = """\b
-Tasks: sentiment, topic, detoxification (needs --data-dir), long-form, or the path of a YAML file.
+Tasks: sentiment, topic, detoxification and free (need --data-dir), long-form, or the path of a YAML file.
 Sweeps: lambda, smoothing, allocation, stages-2, stages-3, comparison, or the path of a YAML file.
 
 \b
@@ -28,6 +29,7 @@ Examples:
   tta bench compare runs/bench/a runs/bench/b
   tta bench report runs/bench/a runs/bench/b --html report.html
   tta bench speed --batch 8,32
+  tta bench ablation sentiment --steps 20,50 --limit 10 --classifier DIR
   torchrun --nproc-per-node 8 -m tta_diffusion.cli.main bench topic --model DIR --out runs/bench/topic
 
 \b
@@ -76,6 +78,14 @@ Classifiers = Annotated[
 ScorerName = Annotated[
     str, typer.Option("--scorer", metavar="DIR", help="Causal model for perplexity (default: Gemma-3-270M); or none.")
 ]
+Asked = Annotated[
+    str,
+    typer.Option(
+        "--asked",
+        metavar="DIR",
+        help="Causal model that is asked for the label (default: Gemma-3-270M); or none.",
+    ),
+]
 Toxicity = Annotated[str, typer.Option("--toxicity", metavar="DIR", help="Classifier with a label 'toxic'.")]
 
 
@@ -106,6 +116,7 @@ def run_task(
     classifier: Classifiers = None,
     scorer: ScorerName = "",
     toxicity: Toxicity = "",
+    asked: Asked = "",
     score: Annotated[bool, typer.Option("--score/--no-score", help="Score the texts when they are written.")] = True,
 ) -> None:
     """Write the texts of a task and score them. The word `run` may be left out."""
@@ -116,7 +127,7 @@ def run_task(
 
     flags = {"steps": steps, "allocation": allocation, "strength": strength, "iterations": iterations}
     chosen = _settings(flags | {"batch_size": batch_size}, settings)
-    choice = ScorerChoice(scorer, tuple(classifier or ()), toxicity, device)
+    choice = ScorerChoice(scorer, tuple(classifier or ()), toxicity, device, asked)
     one, models = _models(model)
     request = Request(
         load_task(task), method, one, file, chosen, seed, limit, prompts, data_dir, out, name, device, dtype
@@ -144,6 +155,7 @@ def run_named_sweep(
     classifier: Classifiers = None,
     scorer: ScorerName = "",
     toxicity: Toxicity = "",
+    asked: Asked = "",
 ) -> None:
     """Run a task for every point of a grid of settings: one table, one plot."""
     from tta_diffusion.bench.run import Request
@@ -157,7 +169,7 @@ def run_named_sweep(
     request = Request(
         load_task(grid.task), method, one, None, chosen, seed, limit, prompts, data_dir, out, "", device, dtype
     )
-    _run_sweep(grid, request, models, ScorerChoice(scorer, tuple(classifier or ()), toxicity, device))
+    _run_sweep(grid, request, models, ScorerChoice(scorer, tuple(classifier or ()), toxicity, device, asked))
 
 
 @app.command("score")
@@ -166,6 +178,7 @@ def score_runs(
     classifier: Classifiers = None,
     scorer: ScorerName = "",
     toxicity: Toxicity = "",
+    asked: Asked = "",
     device: Device = "auto",
 ) -> None:
     """Score texts that are written already; what was scored before is not scored again, nor its flags forgotten."""
@@ -176,7 +189,7 @@ def score_runs(
 
     for out in runs:
         task = read_record(out).identity.task
-        choice = ScorerChoice(scorer, tuple(classifier or ()), toxicity, device).remembered(out)
+        choice = ScorerChoice(scorer, tuple(classifier or ()), toxicity, device, asked).remembered(out)
         typer.echo(write_table(out, score(out, make_scorers(choice, task))).markdown())
 
 
@@ -214,6 +227,7 @@ def report_runs(
 
 
 app.command("speed")(speed)
+app.command("ablation")(ablation)
 
 
 def _run_one(request: Request, choice: ScorerChoice, score: bool) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from tta_diffusion.sampling.trace import Trace
 
 app = typer.Typer(help="Look at how texts came to be.", no_args_is_help=True)
 
@@ -27,8 +30,9 @@ def show(
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write a page with the table and a map of the trajectory.")
     ] = None,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the table as a picture.")] = None,
 ) -> None:
-    """Show the drafts of one text, its five key tokens underlined."""
+    """Show the drafts of one text, in the colours of the tokens' times, its five key tokens underlined."""
     from rich.console import Console
 
     from tta_diffusion.analysis.pack import load_any
@@ -50,11 +54,23 @@ def show(
         console.print(rich_table(rows))
     else:
         typer.echo(plain(rows))
+    if svg is not None:
+        from tta_diffusion.analysis.steps import picture
+
+        svg.write_text(picture(rows, _title(trace)), encoding="utf-8")
+        typer.echo(f"Wrote {svg}", err=True)
     if html is not None:
         from tta_diffusion.analysis.page import page
 
         html.write_text(page(trace, chosen), encoding="utf-8")
         typer.echo(f"Wrote {html}", err=True)
+
+
+def _title(trace: Trace) -> str:
+    """What was asked for: `The pizza, sentiment, 50 steps, adaptive:0.6`."""
+    asked = [f"“{trace.prompt}”" if trace.prompt else "", *trace.probability]
+    asked += [f"{trace.settings.get('steps', len(trace.u))} steps", str(trace.settings.get("allocation", ""))]
+    return ", ".join(part for part in asked if part)
 
 
 def _numbers(text: str) -> list[int]:

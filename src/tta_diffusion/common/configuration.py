@@ -44,6 +44,8 @@ def fit(hint: Any, value: Any, where: str) -> Any:
     if value is None and type(None) in options:
         return None
     for option in options:
+        if dataclasses.is_dataclass(option) and isinstance(option, type) and isinstance(value, dict):
+            return build(option, value, where + ".")
         origin = get_origin(option) or option
         if origin is tuple and isinstance(value, list | tuple):
             return _fit_tuple(get_args(option), value, where)

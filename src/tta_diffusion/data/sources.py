@@ -111,6 +111,15 @@ def _texts_of(rows: Iterator[Row], source: SourceConfig) -> Iterator[str]:
             yield text
 
 
+def iterate_held_out(source: SourceConfig, data_dir: Path) -> Iterator[str]:
+    """The texts of the rows that the source holds out by a hash of one of their columns."""
+    columns = [source.field, source.hold_out_by]
+    for path in find_files(source.path, data_dir, source.name):
+        for row in _READERS[path.suffix](path, columns):
+            if held_out(str(row[source.hold_out_by]), source.hold_out_share) and row[source.field]:
+                yield str(row[source.field])
+
+
 def _columns(source: SourceConfig) -> list[str]:
     by = [source.hold_out_by] if source.hold_out_by else []
     return list(dict.fromkeys([source.field, *source.where, *by]))

@@ -63,6 +63,7 @@ class TimeSettings:
     low_discrepancy: bool = True
     low: float = 0.0  # times are drawn from [low, 1]
     allocation_share: float = 0.5  # share of sequences whose tokens get times of their own
+    independent_share: float = 0.0  # of those: every token at a time of its own, whatever the shared one
     loss_aware_share: float = 0.7  # share of the density that follows the slope of the loss
 
     @property

@@ -57,10 +57,11 @@ class TimeSampler:
         return u.float(), earlier.float()
 
     def per_token(self, u: Tensor, length: int, generator: torch.Generator) -> Tensor:
-        """(B, L) from shared times (B,): u for most sequences, u_i <= u of four shapes for the others.
+        """(B, L) from shared times (B,): u for most sequences, times of their own for the tokens of the others.
 
-        The shapes are those of the policies: independent u (1 - w r_i), a rising or falling ramp (linear,
-        backward-linear), and a few settled tokens among unsettled ones (adaptive, top-k).
+        The shapes are those of the policies: u_i = u (1 - w s_i) with s independent, a rising or falling ramp (linear,
+        backward-linear), or 1 for a few settled tokens among unsettled ones (adaptive, top-k); and, for
+        `independent_share` of these sequences, u_i uniform in (0, 1) whatever u is (random).
         """
         batch = len(u)
         noise = torch.rand(batch, length, generator=generator)
@@ -71,6 +72,9 @@ class TimeSampler:
         depth = torch.rand(batch, 1, generator=generator)
         chosen = torch.rand(batch, 1, generator=generator) < self.settings.allocation_share
         allocated = u[:, None] * (1 - depth * shapes[kind, torch.arange(batch)])
+        if self.settings.independent_share > 0:
+            apart = torch.rand(batch, 1, generator=generator) < self.settings.independent_share
+            allocated = torch.where(apart, torch.rand(batch, length, generator=generator), allocated)
         return torch.where(chosen, allocated, u[:, None])
 
     def observe(self, u: Tensor, loss: Tensor) -> None:

@@ -49,10 +49,17 @@ class PipelineMethod(Method):
 
 @METHODS.register("tta")
 def make(options: MethodOptions) -> Method:
-    return PipelineMethod(_load(find_model(options.model), _device(options.device), options.dtype), options.task.length)
+    return PipelineMethod(
+        shared_pipeline(find_model(options.model), options.device, options.dtype), options.task.length
+    )
 
 
-@lru_cache(maxsize=1)  # the points of a sweep mostly share their model
+def shared_pipeline(model: str, device: str = "auto", dtype: str | None = None) -> TTAPipeline:
+    """The pipeline of a model; the runs of a sweep mostly share it."""
+    return _load(model, _device(device), dtype)
+
+
+@lru_cache(maxsize=1)
 def _load(model: str, device: str, dtype: str | None) -> TTAPipeline:
     from tta_diffusion.pipeline import load_pipeline
 

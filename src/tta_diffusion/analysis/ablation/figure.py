@@ -1,0 +1,48 @@
+"""Quality against diversity: every policy, with an arrow to the twin that has the same mean noise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tta_diffusion.analysis.ablation.plan import CONSTANT, Cell, twin
+from tta_diffusion.analysis.ablation.summary import Row
+from tta_diffusion.analysis.figures.base import colour, legend_below, name_axes, panels, save
+
+FIGURE = "ablation"
+
+
+def draw(folder: Path, rows: list[Row]) -> None:
+    """`ablation.svg` and `.png`: a panel for each number of steps and feedback."""
+    usable = [row for row in rows if {"perplexity", "dist3_prompt"} <= row.metrics.keys()]
+    groups = list(dict.fromkeys((row.cell.feedback, row.cell.steps) for row in usable))
+    if not groups:
+        return
+    policies = list(dict.fromkeys(row.cell.policy for row in usable if not row.is_twin and row.cell.policy != CONSTANT))
+    across = len({steps for _, steps in groups})
+    figure, found = panels(len(groups), 3.1, 2.9, across)
+    for panel, (feedback, steps) in zip(found, sorted(groups), strict=True):
+        part = {row.cell.name: row for row in usable if (row.cell.feedback, row.cell.steps) == (feedback, steps)}
+        base = part.get(Cell(steps, feedback, CONSTANT).name)
+        if base is not None:
+            panel.plot(*_place(base), "*", color="#3a3a3a", markersize=11, label=CONSTANT, zorder=4)
+        for number, policy in enumerate(policies):
+            row = part.get(Cell(steps, feedback, policy).name)
+            if row is None:
+                continue
+            panel.plot(*_place(row), "o", color=colour(number), markersize=6, label=policy, zorder=3)
+            control = part.get(Cell(steps, feedback, twin(policy)).name)
+            if control is not None and control is not row:
+                panel.annotate(
+                    "",
+                    _place(control),
+                    _place(row),
+                    arrowprops={"arrowstyle": "->", "color": colour(number), "alpha": 0.7, "linewidth": 1.2},
+                )
+        panel.set_yscale("log")
+        name_axes(panel, "Dist-3 per prompt", "perplexity", f"T = {steps}, {feedback} feedback")
+    legend_below(figure, found[0])
+    save(figure, folder, FIGURE)
+
+
+def _place(row: Row) -> tuple[float, float]:
+    return row.metrics["dist3_prompt"].value, row.metrics["perplexity"].value

@@ -1,0 +1,73 @@
+"""Writes, measures and scores every cell; what is finished is not done again."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from tta_diffusion.analysis.ablation.dynamics import write_dynamics
+from tta_diffusion.analysis.ablation.plan import Ablation, Cell
+from tta_diffusion.bench.cache import Scorer
+from tta_diffusion.bench.methods.tta import shared_pipeline
+from tta_diffusion.bench.results import score
+from tta_diffusion.bench.run import Request, run
+from tta_diffusion.bench.store import SampleStore
+from tta_diffusion.bench.table import write_table
+from tta_diffusion.common.atomic import replace_text
+from tta_diffusion.common.progress import Progress
+
+CELLS = "cells.json"
+TEXTS = "texts.jsonl.xz"
+
+
+def write(ablation: Ablation, request: Request, out: Path) -> list[Cell]:
+    """All texts and trajectories of a task under `out`/TASK; returns the cells in their order."""
+    folder = out / ablation.task.name
+    cells = list(ablation.cells())
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_text(folder / CELLS, json.dumps([asdict(cell) for cell in cells], indent=1) + "\n")
+    with Progress(ablation.task.name, len(cells)) as progress:
+        for cell in cells:
+            own = replace(
+                request,
+                task=ablation.task,
+                settings=ablation.settings | request.settings | cell.settings,
+                limit=ablation.limit(cell.steps),
+                out=folder / cell.name,
+                name=cell.policy,
+            )
+            directory, record = run(own)
+            if ablation.traced:
+                pipeline = shared_pipeline(request.directory, request.device, request.dtype)
+                plan = replace(record.plan, samples=min(ablation.traced, record.plan.samples))
+                write_dynamics(pipeline, directory, ablation.task, plan, record.used, ablation.traced)
+            progress.advance(what=cell.name)
+    return cells
+
+
+def score_all(folder: Path, cells: Sequence[Cell], scorers: list[Scorer]) -> None:
+    for cell in cells:
+        write_table(folder / cell.name, score(folder / cell.name, scorers))
+
+
+def read_cells(folder: Path) -> list[Cell]:
+    path = folder / CELLS
+    if not path.is_file():
+        raise ValueError(f"'{folder}' holds no ablation: there is no {CELLS} in it")
+    return [Cell(**raw) for raw in json.loads(path.read_text(encoding="utf-8"))]
+
+
+def keep_texts(folder: Path, cells: Sequence[Cell]) -> Path:
+    """All texts in one small file, for judges that come later."""
+    rows = [
+        {"cell": cell.name, "prompt": s.prompt, "label": s.label, "sample": s.sample, "text": s.text}
+        for cell in cells
+        for s in SampleStore(folder / cell.name).read().values()
+    ]
+    data = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    path = folder / TEXTS
+    path.write_bytes(lzma.compress(data, preset=9))
+    return path

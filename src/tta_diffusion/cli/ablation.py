@@ -1,0 +1,78 @@
+"""`tta bench ablation`: feedback x policy x steps, every policy beside its matched-noise control."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DEFAULT_TASKS = "sentiment"
+
+
+def ablation(
+    tasks: Annotated[str, typer.Argument(help="Tasks with commas between them: sentiment,topic,free.")] = DEFAULT_TASKS,
+    policies: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="Allocation policies, with spaces between; their twins come along."),
+    ] = None,
+    feedback: Annotated[str, typer.Option(metavar="LIST", help="guided, plain, or shares between.")] = "guided,plain",
+    steps: Annotated[
+        str, typer.Option(metavar="LIST", help="Numbers of steps; 200:20 takes 20 texts of each prompt and label.")
+    ] = "10,20,50,100,200",
+    limit: Annotated[int | None, typer.Option(metavar="N", help="At most N texts of each prompt and label.")] = None,
+    traced: Annotated[int, typer.Option(help="Texts of each prompt and label whose trajectories are measured.")] = 5,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any other setting, like strength=2000.")
+    ] = None,
+    model: Annotated[str | None, typer.Option("--model", "-m", metavar="DIR", help="Model directory.")] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder of the data that a task reads its prompts from.")
+    ] = None,
+    classifier: Annotated[
+        list[str] | None, typer.Option("--classifier", metavar="DIR", help="Evaluation classifier, repeatable.")
+    ] = None,
+    scorer: Annotated[str, typer.Option(metavar="DIR", help="Causal model for perplexity; or none.")] = "",
+    asked: Annotated[str, typer.Option(metavar="DIR", help="Causal model that is asked for the label; or none.")] = "",
+    write: Annotated[bool, typer.Option("--write/--no-write", help="Write texts that are missing.")] = True,
+    score: Annotated[bool, typer.Option("--score/--no-score", help="Score the texts, make the table.")] = True,
+    out: Annotated[Path, typer.Option(help="Directory for all of it.")] = Path("runs/ablation"),
+    seed: Annotated[int, typer.Option(help="Seed of the first text.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
+) -> None:
+    """Separate what allocation does from what less noise and feedback do.
+
+    Every policy stands beside matched(policy), which has its mean noise at every step but chooses no tokens. Goes on
+    where it was stopped. Under OUT/TASK: a run for every cell, ablation.md, ablation.csv, ablation.svg, texts.jsonl.xz.
+
+    tta bench ablation sentiment --steps 20,50 --limit 10 --classifier JUDGE
+    """
+    from tta_diffusion.analysis.ablation.figure import draw
+    from tta_diffusion.analysis.ablation.plan import POLICIES, Ablation, parse_steps
+    from tta_diffusion.analysis.ablation.run import keep_texts, read_cells, score_all
+    from tta_diffusion.analysis.ablation.run import write as write_cells
+    from tta_diffusion.analysis.ablation.summary import read_rows, write_summary
+    from tta_diffusion.bench.run import Request
+    from tta_diffusion.bench.scorers import ScorerChoice, make_scorers
+    from tta_diffusion.bench.task import load_task
+    from tta_diffusion.common.configuration import override
+
+    numbers, samples = parse_steps(steps)
+    chosen = tuple(policies.split()) if policies else POLICIES
+    more = override({}, settings or ())
+    for name in tasks.split(","):
+        task = load_task(name.strip())
+        each = {t: min(samples.get(t, task.samples), limit or task.samples) for t in numbers}
+        plan = Ablation(task, chosen, tuple(feedback.split(",")), numbers, each, more, traced)
+        request = Request(task, model=model, data_dir=data_dir, seed=seed, device=device, dtype=dtype)
+        choice = ScorerChoice(scorer, tuple(classifier or ()), "", device, asked)
+        scorers = make_scorers(choice, task) if score else []  # what is wrong with them should not show after hours
+        folder = out / task.name
+        cells = write_cells(plan, request, out) if write else read_cells(folder)
+        if score:
+            score_all(folder, cells, scorers)
+            rows = read_rows(folder)
+            typer.echo(write_summary(folder, rows))
+            draw(folder, rows)
+        typer.echo(keep_texts(folder, cells))
