@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from train_helpers import LENGTH, make_tokenizer, sentences, write_corpus
 
 from conftest import make_denoiser
+from train_helpers import LENGTH, make_tokenizer, sentences, write_corpus
 from tta_diffusion.cli import main as cli
 from tta_diffusion.packaging.compare import compare
 from tta_diffusion.packaging.pack import pack

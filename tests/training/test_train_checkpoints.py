@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 from safetensors import SafetensorError
-from train_helpers import losses, make_config, same_tensors, sentences, train, weights, write_corpus
 
+from train_helpers import losses, make_config, same_tensors, sentences, train, weights, write_corpus
 from tta_diffusion.training import checkpoints
 from tta_diffusion.training.loop import Run
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from train_helpers import losses, sentences, settings, write_corpus
 from typer.testing import CliRunner, Result
 
+from train_helpers import losses, sentences, settings, write_corpus
 from tta_diffusion.cli.train import app
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from train_helpers import ALONE, losses, make_config, metrics, run_trainer, sentences, settings, train, write_corpus
 
+from train_helpers import ALONE, losses, make_config, metrics, run_trainer, sentences, settings, train, write_corpus
 from tta_diffusion.training.loop import Run
 
 OPTIM = {"steps": 8, "batch": 16, "micro_batch": 4}  # four micro-batches, two for each process

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+
 from train_helpers import (
     ALONE,
     WORDS,
@@ -21,7 +22,6 @@ from train_helpers import (
     train,
     write_corpus,
 )
-
 from tta_diffusion.training import checkpoints
 from tta_diffusion.training.loop import Run
 from tta_diffusion.training.objective import TrainingModel

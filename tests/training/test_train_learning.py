@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from train_helpers import WORDS, losses, make_config, make_tokenizer, sentences, train, write_corpus
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, RobertaConfig, RobertaForMaskedLM
 
+from train_helpers import WORDS, losses, make_config, make_tokenizer, sentences, train, write_corpus
 from tta_diffusion.denoiser.model import SimplexDenoiser
 from tta_diffusion.pipeline import TTAPipeline
 from tta_diffusion.training.loop import Run

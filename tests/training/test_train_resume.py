@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
+
 from train_helpers import (
     losses,
     make_config,

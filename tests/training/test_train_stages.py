@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from train_helpers import ALONE, make_config, sentences, write_corpus
 
+from train_helpers import ALONE, make_config, sentences, write_corpus
 from tta_diffusion.denoiser.model import SimplexDenoiser
 from tta_diffusion.training.loop import Run
 from tta_diffusion.training.objective import TrainingModel

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
-from train_helpers import ALONE, make_config, same_tensors, sentences, train, write_corpus
 
+from train_helpers import ALONE, make_config, same_tensors, sentences, train, write_corpus
 from tta_diffusion.denoiser.model import SimplexDenoiser
 from tta_diffusion.training.batches import stream
 from tta_diffusion.training.config import OptimSettings, TimeSettings
