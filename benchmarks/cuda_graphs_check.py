@@ -25,7 +25,7 @@ from tta_diffusion.bench.speed.case import DTYPES, Case
 from tta_diffusion.common.randomness import Randomness
 from tta_diffusion.denoiser.model import SimplexDenoiser
 from tta_diffusion.fast.cuda_graphs import GraphCache
-from tta_diffusion.sampling import graphed_prediction as graphed_look
+from tta_diffusion.sampling import graphed_prediction
 from tta_diffusion.sampling.sampler import Sampler
 from tta_diffusion.tokens.canvas import Canvas
 
@@ -62,7 +62,7 @@ def compare(name: str, write: Write, denoiser: SimplexDenoiser, steps: int) -> b
     plain_again = torch.stack([write(False, seed) for seed in range(ROUNDS + 1)])
     replayed, fast, peak = timed(write, True, steps)
     replayed_again = torch.stack([write(True, seed) for seed in range(ROUNDS + 1)])
-    cache = graphed_look.CACHES.get(denoiser)
+    cache = graphed_prediction.CACHES.get(denoiser)
     captures, failure = (cache.captures, cache.failure) if cache else (0, "no graph was asked for")
     each = ", ".join(f"{share(a, b):.2%}" for a, b in zip(plain, replayed, strict=True))
     print(

@@ -30,7 +30,7 @@ def test_it_loads_within_three_seconds(shipped: TTAPipeline) -> None:
 
 
 def test_it_brings_its_classifiers_and_settings(shipped: TTAPipeline) -> None:
-    assert list(shipped.library.bundled) == ["acceptability", "sentiment", "topic", "toxicity"]
+    assert list(shipped.library.bundled) == ["sentiment", "topic", "toxicity"]
     assert shipped.defaults.min_length > 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 
 from tta_diffusion.analysis.grid import trajectory
 from tta_diffusion.analysis.page import page
-from tta_diffusion.analysis.steps import plain, rich_table, step_table
+from tta_diffusion.analysis.steps import picture, plain, rich_table, step_table
 from tta_diffusion.cli.errors import guard
 from tta_diffusion.cli.trace import app
 from tta_diffusion.sampling.trace import save_traces
@@ -99,6 +100,35 @@ def test_an_empty_text_has_a_page():
     trace = make_trace()
     trace.ids[:, 1:], trace.text = 1, ""
     assert "(empty text)" in page(trace, [0, 3])
+
+
+def shown(svg: str) -> list[str]:
+    """The texts of a picture; ET fails on what is no XML."""
+    found = [(element.text or "").replace("\xa0", " ").strip() for element in ET.fromstring(svg).iter() if element.text]
+    return [text for text in found if text]
+
+
+def test_the_picture_holds_every_token_and_is_escaped():
+    trace = make_trace()
+    trace.tokens = trace.tokens | {4: " TITLE", 8: " <b>&\x1b"}
+    svg = picture(step_table(trace, [0, 1, 3]), "“{0} & <i>\x00”, sentiment")
+    found = shown(svg)
+    assert "“{0} & <i>�”, sentiment" in found
+    assert {"The", "is", "great", "bad", "<b>&�"} <= set(found)
+    assert found.count("TITLE") == 3  # a word like any other
+    assert not re.search(r"<b>|<i>|\x1b|\x00|href|@import|url\((?!#)", svg)
+    assert svg == picture(step_table(trace, [0, 1, 3]), "“{0} & <i>\x00”, sentiment")
+
+
+def test_show_draws_a_picture(file, tmp_path, capsys):
+    assert run("show", file, "--at", "4,0", "--svg", tmp_path / "out.svg") == 0
+    out, err = capsys.readouterr()
+    assert out == "3  The _pizza_ _is_ _great_\n0  The pizza is _awful_\n"
+    assert err == f"Wrote {tmp_path / 'out.svg'}\n"
+    found = shown((tmp_path / "out.svg").read_text(encoding="utf-8"))
+    assert "“The”, sentiment, 4 steps, adaptive:0.6" in found
+    assert {"great", "awful"} <= set(found)
+    assert "bad" not in found  # of a step that was not chosen
 
 
 def test_show_prints_marks_where_it_is_piped(file, tmp_path, capsys):

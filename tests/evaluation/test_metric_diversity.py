@@ -68,7 +68,7 @@ def test_self_bleu_by_hand() -> None:
     assert d.self_bleu_values(["a b c x", "a b c y"], max_n=2) == pytest.approx([0.5**0.5] * 2)
     assert d.self_bleu(["a b c d e", "a b c d e"]) == pytest.approx(1.0)
     assert d.self_bleu(["a b c d", "e f g h"]) == 0.0
-    assert d.self_bleu_per_prompt([["a b c d", "a b c d"], ["a b c d", "e f g h"]]) == pytest.approx(0.5)
+    assert d.self_bleu_per_prompt_values([["a b c d"] * 2, ["a b c d", "e f g h"]]) == pytest.approx([1, 0])
 
 
 @pytest.mark.parametrize("smoothing", [None, "method1"])

@@ -24,7 +24,7 @@ from tta_diffusion.sampling.sampler import Sampler, SamplerConfig
 from tta_diffusion.tokens.canvas import Canvas, SpecialTokens
 from tta_diffusion.tokens.projection import ProjectionConfig
 
-V, L, STEPS, TEXTS, BATCH = 400, 3, 3, 20_000, 5_000
+V, L, STEPS, TEXTS, BATCH = 400, 3, 2, 20_000, 5_000
 STRENGTH, TOP_P, LABEL = 200.0, 0.9, 1
 SPECIAL = SpecialTokens(pad=0, end=1, start=2, banned=(2, 3))
 RARE = 20  # counts below this go together

@@ -15,7 +15,6 @@ from tta_diffusion.training.classifier.encode import choose
 from tta_diffusion.training.classifier.halves import half_of, phrase_owners, share
 from tta_diffusion.training.classifier.prepare import prepare, split_rows
 from tta_diffusion.training.classifier.rows import Row, mispaired
-from tta_diffusion.training.classifier.spoil import spoil
 from tta_diffusion.training.classifier.store import LabelledStore
 from tta_diffusion.training.classifier.tasks import Task, build_task, load_tasks
 
@@ -162,13 +161,6 @@ def test_wrong_pairs_are_never_linked_by_right_ones() -> None:
     rows = [Row("a", 1, "b"), Row("aa", 1, "b"), Row("aaa", 1, "c"), Row("b", 1, "d")]
     wrong = {(row.text, row.second) for row in mispaired(rows, 0)}
     assert wrong == {("aa", "c"), ("aaa", "d")}
-
-
-def test_spoilt_texts_differ_and_keep_their_words_mostly() -> None:
-    text = "The food was good and we had a great time. The service was slow but friendly."
-    for seed in range(50):
-        assert spoil(text, random.Random(seed)) != text
-    assert spoil("Good.", random.Random(0)) != "Good."
 
 
 @pytest.mark.parametrize(

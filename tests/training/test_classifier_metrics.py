@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from transformers import BertConfig, BertForSequenceClassification, RobertaConfig, RobertaForSequenceClassification
 
-from tta_diffusion.training.classifier.batches import Batch, TrainingBatches, cut, task_order
+from tta_diffusion.training.classifier.batches import Batch, TrainingBatches, cut
 from tta_diffusion.training.classifier.config import OptimSettings, SoftSettings
 from tta_diffusion.training.classifier.metrics import class_weights, fit_temperature, measures
 from tta_diffusion.training.classifier.model import fold_temperature
@@ -105,7 +104,7 @@ def test_soft_inputs_are_clean_without_noise_and_keep_the_start(engine: str) -> 
     store = make_store([0, 1] * 8)
     table = torch.randn(40, 6)
     ids = torch.from_numpy(store.train.ids.astype(np.int64))
-    softener = Softener(SoftSettings(engine=engine), [store], 40, CPU)
+    softener = Softener(SoftSettings(engine=engine), store, 40, CPU)
     clean = F.embedding(ids, table)
     slightly = softener.at(ids, table, 0.0, seed=3)
     torch.testing.assert_close(slightly, clean, atol=0.05, rtol=0.0)
@@ -119,7 +118,7 @@ def test_soft_inputs_are_a_function_of_the_seed_and_clean_in_the_right_share() -
     table = torch.randn(40, 6, requires_grad=True)
     ids = torch.from_numpy(store.train.ids.astype(np.int64))
     settings = SoftSettings(noisy=0.2, mixture=0.3, replaced=0.1)
-    softener = Softener(settings, [store], 40, CPU)
+    softener = Softener(settings, store, 40, CPU)
     first, again, other = (softener(ids, table, True, seed) for seed in (1, 1, 2))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
@@ -130,7 +129,7 @@ def test_soft_inputs_are_a_function_of_the_seed_and_clean_in_the_right_share() -
 
 
 def test_random_words_are_never_special() -> None:
-    frequencies = word_frequencies([make_store([0, 1])], 40)
+    frequencies = word_frequencies(make_store([0, 1]), 40)
     assert frequencies[[PAD, END, START]].tolist() == [0, 0, 0]
     assert frequencies.sum() == pytest.approx(1)
 
@@ -141,27 +140,16 @@ def test_the_frame_is_what_is_frequent_under_every_label() -> None:
     ids = store.train.ids
     ids[:, 1] = 10
     ids[:, 2] = 11 + np.arange(100) % 2
-    frame = frame_words(store, word_frequencies([store], 40))
+    frame = frame_words(store, word_frequencies(store, 40))
     assert frame[[10, PAD, END, START]].all()
     assert not frame[[11, 12]].any()
-
-
-def test_of_several_tasks_only_what_tells_of_none_is_the_frame() -> None:
-    """Token 10 comes under every label of the first task and under one of the second."""
-    stores = [make_store([0, 1] * 50), make_store([0, 1] * 50)]
-    stores[0].train.ids[:, 1] = 10
-    stores[1].train.ids[::2, 1] = 10
-    alone, both = (Softener(SoftSettings(frames=0.5), some, 40, CPU).is_frame for some in (stores[:1], stores))
-    assert alone[10]
-    assert not both[10]
-    assert both[[PAD, END, START]].all()
 
 
 def test_frames_keep_the_words_that_say_nothing_and_no_other() -> None:
     store = make_store([0, 1] * 50)
     store.train.ids[:, 1] = 10
     store.train.ids[:, 2] = 11 + np.arange(100) % 2
-    softener = Softener(SoftSettings(frames=0.5), [store], 40, CPU)
+    softener = Softener(SoftSettings(frames=0.5), store, 40, CPU)
     ids = torch.from_numpy(store.train.ids.astype(np.int64))
     table = torch.eye(40)
     frames = softener.frames(ids, table, seed=0)
@@ -199,10 +187,3 @@ def test_batches_are_balanced_repeatable_and_cover_every_row() -> None:
     assert len(seen) == len({tuple(row) for row in store.train.ids.tolist()})
     plain = TrainingBatches(store, OptimSettings(batch=20, cut=0.0, balanced=False), seed=0)
     assert sum(int(plain[step].labels.sum()) for step in range(2)) == 10
-
-
-def test_tasks_take_turns_by_their_size() -> None:
-    order = task_order({"large": 400, "small": 100}, 0.5, 30)
-    assert order.count("large") == 20
-    assert "small" in order[:3]
-    assert order == json.loads(json.dumps(task_order({"large": 400, "small": 100}, 0.5, 30)))

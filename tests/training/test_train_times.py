@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tta_diffusion.diffusion.grid import make_grid
 from tta_diffusion.diffusion.schedule import get_schedule
-from tta_diffusion.training.config import TimeSettings
+from tta_diffusion.training.config import ModelSettings, TimeSettings, TrainConfig
 from tta_diffusion.training.times import BUCKETS, TimeSampler, learning_rate, training_grids
 
 
@@ -136,6 +136,38 @@ def test_allocated_times(share: float) -> None:
         rising, falling = times.diff(dim=1) > 0, times.diff(dim=1) < 0
         assert float(rising.all(-1).double().mean()) == pytest.approx(0.25, abs=0.04)
         assert float(falling.all(-1).double().mean()) == pytest.approx(0.25, abs=0.04)
+
+
+@pytest.mark.parametrize("independent", [0.0, 0.4, 1.0])
+def test_tokens_at_times_of_their_own_whatever_the_shared_one(independent: float) -> None:
+    """Of the sequences that are allocated, so many have tokens at later times than u; the others never."""
+    sampler = TimeSampler(TimeSettings(allocation_share=0.5, independent_share=independent))
+    u = torch.full((4000,), 0.3)
+    times = sampler.per_token(u, 16, generator(1))
+    assert bool(((times >= 0) & (times < 1)).all())
+    apart = (times > 0.3).any(-1)  # 0.3^16 of the independent ones are missed
+    assert float(apart.double().mean()) == pytest.approx(0.5 * independent, abs=0.03)
+    assert float((times == 0.3).all(-1).double().mean()) == pytest.approx(0.5, abs=0.04)  # left as they are
+    assert bool((times[~apart] <= 0.3).all())
+
+
+def test_independent_times_are_uniform_and_depend_on_nothing() -> None:
+    sampler = TimeSampler(TimeSettings(allocation_share=1.0, independent_share=1.0))
+    late, early = (sampler.per_token(torch.full((2000,), u), 4, generator(1)) for u in (0.9, 0.1))
+    assert torch.equal(late, early)
+    for position in range(4):
+        assert star_discrepancy(late[:, position]) < 1.63 / math.sqrt(2000)  # Kolmogorov-Smirnov, 1 %
+    assert float(torch.corrcoef(late.T).triu(1).abs().max()) < 4 / math.sqrt(2000)
+
+
+@pytest.mark.parametrize("name", ["allocation_share", "independent_share", "loss_aware_share"])
+@pytest.mark.parametrize("value", [-0.1, 1.1])
+def test_shares_lie_between_0_and_1(name: str, value: float) -> None:
+    model = ModelSettings(start="somewhere")
+    with pytest.raises(ValueError, match=f"time.{name} must be between 0 and 1, got {value}"):
+        TrainConfig("data", "out", model=model, time=TimeSettings(**{name: value}))
+    for end in (0.0, 1.0):
+        TrainConfig("data", "out", model=model, time=TimeSettings(**{name: end}))
 
 
 @pytest.mark.parametrize("name", ["uniform", "grid", "loss-aware"])

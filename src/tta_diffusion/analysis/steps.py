@@ -102,8 +102,8 @@ def picture(rows: list[Row], title: str, width: int = 112) -> str:
     theme = TerminalTheme((255, 255, 255), (36, 41, 47), [(36, 41, 47)] * 8)
     console = Console(record=True, width=width, file=io.StringIO(), force_terminal=True, highlight=False)
     console.print(rich_table(rows))
-    drawn = console.export_svg(theme=theme, code_format=_SVG, unique_id="draft")
-    return drawn.replace("TITLE", escape(title))
+    shown = escape(printable(title)).replace("{", "{{").replace("}", "}}")
+    return console.export_svg(theme=theme, code_format=_SVG.replace("TITLE", shown), unique_id="draft")
 
 
 def _spans(trace: Trace, step: int, k: int) -> list[Span]:

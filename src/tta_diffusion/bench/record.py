@@ -12,7 +12,6 @@ from tta_diffusion.bench.plan import Plan
 from tta_diffusion.bench.task import Task
 from tta_diffusion.common.atomic import replace_text
 from tta_diffusion.common.configuration import build
-from tta_diffusion.pipeline import CONTROLS
 
 RECORD = "run.json"
 SAMPLED = 1 << 20
@@ -99,6 +98,8 @@ def fingerprint(directory: str | Path) -> str:
 
 def guide_fingerprint(model: str | Path, control: str) -> str:
     """Of the classifier that a model brings for a control; empty where it brings none."""
+    from tta_diffusion.pipeline import CONTROLS  # and torch, which texts of other methods do not need
+
     return fingerprint(Path(model) / CONTROLS / control) if model and control else ""
 
 

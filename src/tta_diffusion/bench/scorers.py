@@ -115,7 +115,16 @@ class AskedScorer:
         return f"{Path(self.directory).name} {fingerprint(self.directory)} {digest_of(repr(QUESTIONS[self.question]))}"
 
     def check(self, task: Task) -> None:
+        from tta_diffusion.evaluation.prompted import QUESTIONS
+
         model_config(self.directory, "the language model that is asked")
+        known = QUESTIONS[self.question].words
+        for label in task.labels:
+            if label not in known:
+                raise ValueError(
+                    f"a language model is not asked for the label '{label}' of the task '{task.name}' "
+                    f"(only for: {', '.join(known)}): say --asked none"
+                )
 
     @cached_property
     def model(self) -> Any:
@@ -225,7 +234,8 @@ def make_scorers(choice: ScorerChoice, task: Task) -> list[Scorer]:
         )
     if "accuracy" in task.metrics and task.control in QUESTIONS and choice.asked != NONE:
         directory = choice.asked if choice.asked not in ("", DEFAULT) else _installed_scorer()
-        if directory:  # without the package there is none, which is no error unless it was asked for
+        unknown = set(task.labels) - QUESTIONS[task.control].words.keys()
+        if directory and not (unknown and choice.asked == ""):  # none there, or other labels: an error if asked for
             scorers.append(AskedScorer(directory, task.control, device))
     if "accuracy" in task.metrics and choice.classifiers != (NONE,):
         names = [Path(directory).name for directory in choice.classifiers]

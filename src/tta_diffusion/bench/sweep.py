@@ -125,11 +125,9 @@ def request_for(point: Point, base: Request, models: dict[str, str], out: Path) 
     )
 
 
-def run_sweep(
-    sweep: Sweep, base: Request, models: dict[str, str], scorers: list[Scorer], out: Path, world: World | None = None
-) -> Table | None:
+def run_sweep(sweep: Sweep, base: Request, models: dict[str, str], scorers: list[Scorer], out: Path) -> Table | None:
     """Runs and scores every point; what is finished is not done again. None on all processes but the first."""
-    world = world or World.from_environment()
+    world = World.from_environment()
     require("matplotlib", "matplotlib")  # missing, it should be missed before the runs, not after them
     base = replace(base, settings=sweep.settings | base.settings, limit=base.limit or sweep.samples)
     done = []

@@ -69,10 +69,6 @@ def plain(name: str) -> str:
     return "".join(c for c in name.lower() if c.isalnum())
 
 
-def task_names() -> list[str]:
-    return sorted({file.stem for folder in (SHIPPED, LOCAL) for file in folder.glob("*.yaml")})
-
-
 def load_task(name_or_path: str) -> Task:
     """A task of the package, of ./configs/tasks, or a YAML file."""
     path = find_config(name_or_path, "task", SHIPPED, LOCAL)

@@ -63,7 +63,7 @@ def ablation(
     more = override({}, settings or ())
     for name in tasks.split(","):
         task = load_task(name.strip())
-        each = {t: min(samples.get(t, task.samples), limit or task.samples) for t in numbers}
+        each = {t: min(samples.get(t, task.samples), task.samples if limit is None else limit) for t in numbers}
         plan = Ablation(task, chosen, tuple(feedback.split(",")), numbers, each, more, traced)
         request = Request(task, model=model, data_dir=data_dir, seed=seed, device=device, dtype=dtype)
         choice = ScorerChoice(scorer, tuple(classifier or ()), "", device, asked)

@@ -99,7 +99,7 @@ def train_classifier(
         typer.Argument(metavar="KEY=VALUE", help="Settings that differ, such as data=DIR out=DIR optim.steps=500."),
     ] = None,
 ) -> None:
-    """Train on prepared arrays and write plain Hugging Face classifiers."""
+    """Train on prepared arrays and write a plain Hugging Face classifier."""
     from tta_diffusion.training.classifier.__main__ import main
 
     main([str(config), *(settings or [])])

@@ -1,1 +1,1 @@
-"""What every room uses: configs, registries, files that are whole, random numbers."""
+"""What every package uses: configs, registries, files that are whole, random numbers."""

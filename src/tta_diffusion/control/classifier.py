@@ -28,7 +28,7 @@ from tta_diffusion.fast.cuda_graphs import places_of
 from tta_diffusion.tokens.canvas import Canvas
 
 _WHOLE_MASK = ("bert", "roberta", "xlm-roberta", "camembert")
-# Tokens judged at once on a CPU; on a GPU half of the batch, of no fewer tokens than keep it busy, which in float32
+# Tokens of a score batch on a CPU; on a GPU half of the batch, of no fewer tokens than keep it busy, which in float32
 # are more.
 _CPU_TOKENS, _GPU_TOKENS, _GPU_TOKENS_FLOAT32 = 256, 1024, 2048
 

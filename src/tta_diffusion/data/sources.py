@@ -35,6 +35,11 @@ def find_files(patterns: tuple[str, ...], data_dir: Path, source: str) -> list[P
     return found
 
 
+def rows_of_file(path: Path, columns: list[str]) -> Iterator[Row]:
+    """The rows of a file that `find_files` found; each has these columns at least."""
+    return _READERS[path.suffix](path, columns)
+
+
 def _parquet_rows(path: Path, columns: list[str]) -> Iterator[Row]:
     import pyarrow.parquet as pq
 
@@ -76,22 +81,18 @@ _READERS: dict[str, Callable[[Path, list[str]], Iterator[Row]]] = {
 def _check_columns(where: object, wanted: list[str], there: list[str]) -> None:
     for column in wanted:
         if column not in there:
-            raise ValueError(
-                f"{where} has no column '{column}' (it has: {', '.join(there)}). Set 'field' or 'where' accordingly."
-            )
+            raise ValueError(f"{where} has no column '{column}' (it has: {', '.join(there)}): correct the source.")
 
 
-def _hub_rows(source: SourceConfig, columns: list[str]) -> Iterator[Row]:
+def rows_of_hub(name: str, hub: str, subset: str, split: str, columns: list[str]) -> Iterator[Row]:
     try:
         from datasets import load_dataset
     except ImportError:
         raise ValueError(
-            f"Source '{source.name}' comes from the hub, which needs the 'datasets' package: "
-            "pip install 'tta-diffusion[hub]'."
+            f"Source '{name}' comes from the hub, which needs the 'datasets' package: pip install 'tta-diffusion[hub]'."
         ) from None
-    rows = load_dataset(source.hub, source.subset or None, split=source.split, streaming=True)
-    for row in rows:
-        _check_columns(source.hub, columns, list(row))
+    for row in load_dataset(hub, subset or None, split=split, streaming=True):
+        _check_columns(hub, columns, list(row))
         yield row
 
 
@@ -115,7 +116,7 @@ def iterate_held_out(source: SourceConfig, data_dir: Path) -> Iterator[str]:
     """The texts of the rows that the source holds out by a hash of one of their columns."""
     columns = [source.field, source.hold_out_by]
     for path in find_files(source.path, data_dir, source.name):
-        for row in _READERS[path.suffix](path, columns):
+        for row in rows_of_file(path, columns):
             if held_out(str(row[source.hold_out_by]), source.hold_out_share) and row[source.field]:
                 yield str(row[source.field])
 
@@ -127,13 +128,14 @@ def _columns(source: SourceConfig) -> list[str]:
 
 def iterate_file(path: Path, source: SourceConfig) -> Iterator[str]:
     """The texts of one file that pass the `where` filter."""
-    return _texts_of(_READERS[path.suffix](path, _columns(source)), source)
+    return _texts_of(rows_of_file(path, _columns(source)), source)
 
 
 def iterate_texts(source: SourceConfig, data_dir: Path) -> Iterator[str]:
     """Every text of the source, in file order, up to its `limit`."""
     if source.hub:
-        texts = _texts_of(_hub_rows(source, _columns(source)), source)
+        rows = rows_of_hub(source.name, source.hub, source.subset, source.split, _columns(source))
+        texts = _texts_of(rows, source)
     else:
         files = find_files(source.path, data_dir, source.name)
         texts = (text for path in files for text in iterate_file(path, source))

@@ -97,11 +97,9 @@ class TokenStore:
         """Read everything and compare with the hashes in meta.json."""
         for source in self.meta["sources"]:
             for part in source["splits"].values():
-                digest = hashlib.sha256()
                 with (self.directory / part["file"]).open("rb") as file:
-                    for block in iter(lambda: file.read(1 << 22), b""):
-                        digest.update(block)
-                if digest.hexdigest() != part["sha256"]:
+                    digest = hashlib.file_digest(file, "sha256").hexdigest()
+                if digest != part["sha256"]:
                     raise ValueError(
                         f"{self.directory / part['file']} has changed since it was written: prepare it again."
                     )

@@ -2,7 +2,7 @@
 
     python -m tta_diffusion.evaluation.calibrate --data-dir DATA [--limit N] [--controls DIR]
 
-prints the tables of docs/metrics.md. DATA holds `air_decoding_outputs/` and `realtoxicityprompts/` as parquet.
+prints the tables of docs/evaluation.md. DATA holds `air_decoding_outputs/` and `realtoxicityprompts/` as parquet.
 """
 
 from __future__ import annotations

@@ -9,12 +9,12 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
 from tta_diffusion.common.registry import closest
 from tta_diffusion.control.classifier import label_index
 from tta_diffusion.evaluation.checks import is_empty, mean, require
+from tta_diffusion.evaluation.pretrained import load_pretrained
 
 Array = NDArray[np.float64]
 LONGEST = 512  # tokens, where neither model nor tokenizer states a limit
@@ -69,14 +69,7 @@ class TextClassifier:
         frame: bool | None = None,
     ) -> TextClassifier:
         """A directory or hub name (safetensors only), in float32 whatever it was saved in."""
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
-            model = AutoModelForSequenceClassification.from_pretrained(
-                directory, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
-            )
-        except (OSError, ValueError, SafetensorError) as error:
-            first = str(error).strip().splitlines()[0]
-            raise ValueError(f"the classifier '{directory}' cannot be loaded: {first}") from error
+        model, tokenizer = load_pretrained(AutoModelForSequenceClassification, directory, "classifier")
         return cls(model.to(device), tokenizer, str(directory), batch_size, frame)
 
     @property

@@ -126,11 +126,6 @@ def self_bleu_per_prompt_values(
     return [self_bleu(group, max_n, smoothing) for group in groups]
 
 
-def self_bleu_per_prompt(groups: Sequence[Sequence[str]], max_n: int = 4, smoothing: str | None = None) -> float:
-    """Mean over prompts of the self-BLEU of the texts of one prompt. Lower is more varied."""
-    return mean(self_bleu_per_prompt_values(groups, max_n, smoothing), "prompts")
-
-
 def _two_largest(counts: Sequence[Counter[tuple[str, ...]]]) -> dict[tuple[str, ...], tuple[int, int]]:
     """The largest and second largest count of each n-gram over the texts: all that leave-one-out clipping needs."""
     peaks: dict[tuple[str, ...], tuple[int, int]] = {}

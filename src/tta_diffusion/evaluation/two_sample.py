@@ -1,7 +1,7 @@
 """Classifier two-sample test (C2ST): can machine-written continuations be told from people's?
 
 A logistic regression on sentence embeddings learns to tell the two sets apart on nine tenths of the pairs and is asked
-about the last tenth, ten times. Its accuracy is 0.5 where it cannot. Both continuations of a prompt are always in the
+about the last tenth, ten times. Its accuracy is 0.5 where it cannot. All continuations of a prompt are always in the
 same part, so that the subject of the prompt tells nothing.
 """
 
@@ -31,13 +31,14 @@ def told_apart(
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    count = len(texts)
-    if count != len(references) or count < 2 * folds:
-        raise ValueError(f"C2ST needs pairs, {2 * folds} at least, got {count} texts and {len(references)} references")
+    count, places = len(texts), {text: i for i, text in enumerate(dict.fromkeys(references))}
+    if count != len(references) or len(places) < 2 * folds:
+        found = f"{count} texts and {len(references)} references, {len(places)} of them different"
+        raise ValueError(f"C2ST needs pairs, {2 * folds} prompts at least, got {found}")
     features = np.concatenate([encode(texts), encode(references)])
     labels = np.repeat([1, 0], count)
-    order = np.random.default_rng(seed).permutation(count)
-    groups = np.tile(order, 2)
+    order = np.random.default_rng(seed).permutation(len(places))
+    groups = np.tile(order[[places[text] for text in references]], 2)
     right = np.zeros(2 * count)
     for train, test in GroupKFold(folds).split(features, labels, groups):
         model = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=2000))

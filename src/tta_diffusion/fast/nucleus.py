@@ -16,13 +16,13 @@ from tta_diffusion.common.randomness import mix, uniform_from_bits
 _CHUNK = 64
 
 
-def draw_from_nucleus(probs: Tensor, uniform: Tensor, top_p: float, room: Tensor | None = None) -> Tensor:
+def draw_from_nucleus(probs: Tensor, uniform: Tensor, top_p: float, spare: Tensor | None = None) -> Tensor:
     """Tokens (R,) from rows of probabilities (R, V), with one uniform number (R,) each; further ones are its hashes.
 
-    `room` (R, V) is written over, if it is given.
+    `spare` (R, V) is written over, if it is given.
     """
     tokens, uniform = _inverse_cdf(probs, uniform), uniform.clone()
-    pending = _outside(probs, tokens, top_p, room).nonzero().flatten() if top_p < 1 else tokens[:0]
+    pending = _outside(probs, tokens, top_p, spare).nonzero().flatten() if top_p < 1 else tokens[:0]
     while len(pending):  # ends: the bound rises, and the likeliest token is always inside
         rows = probs[pending]
         uniform[pending] = uniform_from_bits(mix(uniform[pending].view(torch.int64)))
@@ -48,15 +48,15 @@ def _inverse_cdf(weights: Tensor, uniform: Tensor) -> Tensor:
     return places.gather(-1, first[:, None]).squeeze(-1)
 
 
-def _outside(probs: Tensor, tokens: Tensor, top_p: float, room: Tensor | None = None) -> Tensor:
+def _outside(probs: Tensor, tokens: Tensor, top_p: float, spare: Tensor | None = None) -> Tensor:
     """(R,) True where the tokens likelier than the row's own have top_p or more together."""
-    return _likelier(probs, tokens, room).sum(-1) >= top_p
+    return _likelier(probs, tokens, spare).sum(-1) >= top_p
 
 
-def _likelier(probs: Tensor, tokens: Tensor, room: Tensor | None = None) -> Tensor:
+def _likelier(probs: Tensor, tokens: Tensor, spare: Tensor | None = None) -> Tensor:
     """(R, V) the probabilities above those of the rows' own tokens (R,), 0 elsewhere.
 
     The comparison is written as numbers: a product with a mask is several times slower on a CPU.
     """
     own = probs.gather(-1, tokens[:, None])
-    return torch.gt(probs, own, out=torch.empty_like(probs) if room is None else room).mul_(probs)
+    return torch.gt(probs, own, out=torch.empty_like(probs) if spare is None else spare).mul_(probs)

@@ -23,7 +23,7 @@ from tta_diffusion.tokens.top_logits import TOP, FreeRows
 class Prediction:
     """What was found at one step."""
 
-    state: State  # with what was drawn to look at it
+    state: State  # with what was drawn to observe it
     logits: Logits  # before guidance
     guided: Logits  # after it; the same object where guidance did not act
     importance: Tensor | None = None  # (B, L) of every token to the objectives; None where guidance did not act

@@ -19,7 +19,7 @@ from tta_diffusion.tokens.logits import Logits
 from tta_diffusion.tokens.top_logits import TopLogits, blocks, widen
 
 # Most nuclei are far smaller than the vocabulary: look at so many tokens first, at all only where too few.
-_LOOKS = (128, 2048)
+_WIDTHS = (128, 2048)
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ def project_rows(logits: Tensor, uniform: Tensor, config: ProjectionConfig) -> T
     total = flat.logsumexp(-1, keepdim=True)
     ids = torch.empty_like(draws, dtype=torch.int64)
     pending = torch.arange(len(flat), device=flat.device)
-    for look in (*(look for look in _LOOKS if look < vocab_size and config.top_p < 1), vocab_size):
-        top = (flat if len(pending) == len(flat) else flat[pending]).topk(look, dim=-1)
+    for width in (*(w for w in _WIDTHS if w < vocab_size and config.top_p < 1), vocab_size):
+        top = (flat if len(pending) == len(flat) else flat[pending]).topk(width, dim=-1)
         probs = (top.values - total[pending]).exp()
         ids[pending] = _draw(probs, top.indices, draws[pending], config.top_p)
         pending = pending[probs.sum(-1) < config.top_p]

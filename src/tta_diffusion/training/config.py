@@ -16,6 +16,7 @@ CHOICES = {
     "run.sharding": ("ddp", "fsdp"),
 }
 AT_LEAST_ONE = ("optim.steps", "optim.batch", "optim.micro_batch", "run.save_every", "run.eval_every", "run.log_every")
+SHARES = ("time.allocation_share", "time.independent_share", "time.loss_aware_share")
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,9 @@ class TrainConfig:
             raise ValueError(f"condition.prefix must be two rising numbers of tokens, got {low} and {high}")
         if not 0 <= self.time.low < 1:
             raise ValueError(f"time.low must lie between 0 and 1, got {self.time.low}")
+        for path in SHARES:
+            if not 0 <= (value := self._setting(path)) <= 1:
+                raise ValueError(f"{path} must be between 0 and 1, got {value}")
         GRIDS.get(self.time.spacing)
         if self.time.sampler == "grid" and not self.time.grid:
             raise ValueError("time.sampler 'grid' needs time.grid, the number of steps T")

@@ -20,8 +20,6 @@ from tta_diffusion.diffusion.schedule import get_schedule
 from tta_diffusion.tokens.soft_tokens import DenseTokens
 from tta_diffusion.training.distributed import transformer_layers
 
-FORMS = ("plain", "self_condition", "rollout")
-
 
 class TrainingModel(nn.Module):
     """The denoiser with its corruption and loss: one call from clean tokens to the loss of each."""
@@ -54,7 +52,7 @@ class TrainingModel(nn.Module):
             shared: (B,) the global time of each sequence.
             times: (B, L) the time of each token.
             earlier: (B, L) for `rollout`: the times one sampler step before.
-            form: one of FORMS.
+            form: plain, self_condition or rollout.
         """
         told = shared[:, None].expand_as(times) if self.global_time else times
         seen, previous, eps = ids, None, self._noise(ids)

@@ -13,21 +13,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from tta_diffusion.data.tokenizer import load_tokenizer
+from tta_diffusion.training.classifier.model import table_of
 
 
 def token_vectors(
-    table: Tensor, source: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase, seed: int = 0
+    table: Tensor, source: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase
 ) -> tuple[Tensor, int]:
     """Vectors (V_target, H) from `table` (V_source, H), and how many tokens both vocabularies share.
 
     A shared token keeps its vector; another one gets the mean of the pieces the source would cut it into; start and
     end take the source's end of text; the remaining special tokens lie at the mean of all, a little apart.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     known = source.get_vocab()
     special = set(target.all_special_ids)
     vectors = table.mean(0) + 0.1 * table.std(0) * torch.randn(len(target), table.shape[1], generator=generator)
@@ -71,7 +72,7 @@ def transplant(
     wrong = [i for i in layers if not 0 <= i < count]
     if wrong or len(set(layers)) < len(layers) or not layers:
         raise ValueError(f"layers must be different numbers from 0 to {count - 1}, got {list(layers)}")
-    vectors, shared = token_vectors(_table(model).detach(), source, target)
+    vectors, shared = token_vectors(table_of(model).detach(), source, target)
     config = copy.deepcopy(model.config)
     vars(config).pop("_model_name_or_path", None)  # the trace of a conversion
     config.update(
@@ -92,15 +93,8 @@ def transplant(
         state |= {n.replace(part, f".layers.{new}."): p for n, p in model.state_dict().items() if part in n}
     small.load_state_dict(state, strict=False)
     with torch.no_grad():
-        _table(small).copy_(vectors)
+        table_of(small).copy_(vectors)
     return small, shared
-
-
-def _table(model: PreTrainedModel) -> Tensor:
-    """The input embeddings (V, H)."""
-    embedding = model.get_input_embeddings()
-    assert isinstance(embedding, nn.Embedding)
-    return embedding.weight
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

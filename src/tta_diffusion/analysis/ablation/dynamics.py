@@ -41,12 +41,10 @@ def write_dynamics(
     """Writes the first `traced` texts of each prompt and label once more, with all their steps, and measures them."""
     path = directory / DYNAMICS
     drop_half_line(path)
-    done = {(row["label"], row["batch"]) for row in read_lines(path)}
+    done = {(row["prompt"], row["label"], row["sample"]) for row in read_lines(path)}
     used = settings | {"early_exit": False}
-    keys = [key for key in plan.keys if key.sample < traced]
-    for number, batch in enumerate(plan.batches(keys, pipeline.defaults.override(used).batch_size)):
-        if (batch.label, number) in done:
-            continue
+    missing = [key for key in plan.keys if key.sample < traced and key not in done]
+    for batch in plan.batches(missing, pipeline.defaults.override(used).batch_size):
         output = pipeline(
             [plan.prompts[i] for i in batch.prompts],
             control=task.control_for(batch.label),
@@ -56,7 +54,7 @@ def write_dynamics(
             **used,
         )
         rows = [
-            {"label": key.label, "batch": number, "prompt": key.prompt, "sample": key.sample}
+            {"label": key.label, "prompt": key.prompt, "sample": key.sample}
             | {name: round(value, 6) for name, value in measure(trace, task.control).items() if math.isfinite(value)}
             for key, trace in zip(batch.keys, output.traces or [], strict=True)
         ]

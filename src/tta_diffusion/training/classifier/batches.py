@@ -112,18 +112,3 @@ def cut(batch: Batch, share: float, end: int, pad: int, generator: torch.Generat
     closed = (lengths < batch.lengths) & (torch.rand(size, generator=generator) < 0.5)
     ids = torch.where(closed[:, None] & (positions == lengths[:, None] - 1), end, ids)
     return Batch(ids, lengths, batch.labels)
-
-
-def task_order(rows: dict[str, int], power: float, steps: int) -> list[str]:
-    """Which task each step is for: as even a turn-taking as the shares rows^power allow."""
-    weights = {task: count**power for task, count in rows.items()}
-    total = sum(weights.values())
-    credit = dict.fromkeys(weights, 0.0)
-    order = []
-    for _ in range(steps):
-        for task in credit:
-            credit[task] += weights[task] / total
-        chosen = max(credit, key=lambda task: credit[task])
-        credit[chosen] -= 1
-        order.append(chosen)
-    return order

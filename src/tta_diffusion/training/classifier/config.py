@@ -59,7 +59,6 @@ class OptimSettings:
     undecided: float = 0.2  # balanced, and a teacher found some rows to be of no class: their share of a batch
     given: float = 0.5  # balanced, and a teacher labelled rows of a class: the share of the class's own data set
     cut: float = 0.3  # share of the sequences cut to a random beginning
-    task_power: float = 0.5  # several tasks: how often each comes goes with its number of rows to this power
 
 
 @dataclass(frozen=True)
@@ -72,16 +71,16 @@ class RunSettings:
     device: str = "auto"
     log_every: int = 50
     eval_every: int = 500
-    eval_rows: int = 4096  # of each task, at most
+    eval_rows: int = 4096  # at most
     eval_batch: int = 256
     keep_best: bool = True  # the weights with the lowest validation loss, not the last ones
 
 
 @dataclass(frozen=True)
 class ClassifierConfig:
-    """A run on prepared data (one directory, or several for a shared trunk with one head each) into `out`."""
+    """A run on the directory of prepared `data` into `out`."""
 
-    data: str | tuple[str, ...]
+    data: str
     out: str
     model: ModelSettings = field(default_factory=ModelSettings)
     soft: SoftSettings = field(default_factory=SoftSettings)
@@ -116,10 +115,6 @@ class ClassifierConfig:
             raise ValueError(f"optim.given must lie between 0 and 1, got {self.optim.given}")
         if self.run.precision not in ("bf16", "fp32"):
             raise ValueError(f"run.precision must be bf16 or fp32, got '{self.run.precision}'")
-
-    @property
-    def directories(self) -> tuple[str, ...]:
-        return (self.data,) if isinstance(self.data, str) else self.data
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -11,8 +11,7 @@ from tta_diffusion.data.pack import Packing, pack
 from tta_diffusion.data.prepare import encode
 from tta_diffusion.training.classifier import cleaning  # noqa: F401 (it registers)
 from tta_diffusion.training.classifier.rows import Row, row_random
-from tta_diffusion.training.classifier.spoil import spoil
-from tta_diffusion.training.classifier.tasks import LabelledSource, Task
+from tta_diffusion.training.classifier.tasks import LabelledSource
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -22,7 +21,7 @@ Example = tuple[list[int], int]  # ids without padding, label
 
 
 def encode_rows(
-    rows: Iterable[Row], source: LabelledSource, task: Task, tokenizer: Tokenizer, packing: Packing, seed: int
+    rows: Iterable[Row], source: LabelledSource, tokenizer: Tokenizer, packing: Packing, seed: int
 ) -> Iterator[Example]:
     """Examples of every row that is not empty after cleaning."""
     clean = CLEANERS.get(source.kind)
@@ -32,15 +31,14 @@ def encode_rows(
         if text and (second or not row.second):
             batch.append((row, text, second or ""))
         if len(batch) == ROWS_AT_A_TIME:
-            yield from _encode_batch(batch, source, task, tokenizer, packing, seed)
+            yield from _encode_batch(batch, source, tokenizer, packing, seed)
             batch = []
-    yield from _encode_batch(batch, source, task, tokenizer, packing, seed)
+    yield from _encode_batch(batch, source, tokenizer, packing, seed)
 
 
 def _encode_batch(
     batch: list[tuple[Row, str, str]],
     source: LabelledSource,
-    task: Task,
     tokenizer: Tokenizer,
     packing: Packing,
     seed: int,
@@ -49,16 +47,11 @@ def _encode_batch(
         for row, text, second in batch:
             yield _pair(text, second, tokenizer, packing), row.label
         return
-    documents, labels, generators = [], [], []
-    for row, text, _ in batch:
+    encoded = encode([text for _, text, _ in batch], tokenizer)
+    for (row, _, _), sentences in zip(batch, encoded, strict=True):
         rng = row_random(row, seed)
-        damaged = bool(source.spoil) and rng.random() < 0.5
-        documents.append(spoil(text, rng) if damaged else text)
-        labels.append(task.labels.index(source.spoil) if damaged else row.label)
-        generators.append(rng)
-    for sentences, label, rng in zip(encode(documents, tokenizer), labels, generators, strict=True):
         for ids in choose(list(pack(sentences, packing, rng)), source.segments, rng):
-            yield _without_padding(ids, packing), label
+            yield _without_padding(ids, packing), row.label
 
 
 def choose(segments: list[list[int]], count: int, rng: random.Random) -> list[list[int]]:

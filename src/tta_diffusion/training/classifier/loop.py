@@ -1,4 +1,4 @@
-"""The training of one or several classifiers on one trunk."""
+"""The training of a classifier."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from tqdm import tqdm
 
 from tta_diffusion.training.batches import micro_seed
-from tta_diffusion.training.classifier.batches import Batch, TrainingBatches, task_order
+from tta_diffusion.training.classifier.batches import Batch, TrainingBatches
 from tta_diffusion.training.classifier.config import ClassifierConfig
 from tta_diffusion.training.classifier.evaluate import Validation
-from tta_diffusion.training.classifier.model import build_classifiers, table_of
+from tta_diffusion.training.classifier.model import build_classifier, table_of
 from tta_diffusion.training.classifier.soft import Softener
 from tta_diffusion.training.classifier.store import UNDECIDED, LabelledStore
 from tta_diffusion.training.times import learning_rate
@@ -27,25 +27,21 @@ METRICS = "metrics.jsonl"
 
 
 class ClassifierRun:
-    """Builds everything from a config; `train` leaves the chosen weights in `classifiers`."""
+    """Builds everything from a config; `train` leaves the chosen weights in `classifier`."""
 
     def __init__(self, config: ClassifierConfig) -> None:
         self.config = config
-        self.stores = open_stores(config.directories)
+        self.store = LabelledStore.open(config.data)
         self.device = pick_device(config.run.device)
         torch.manual_seed(config.run.seed)
-        self.classifiers = build_classifiers(config.model, list(self.stores.values()))
-        self.models = nn.ModuleDict(self.classifiers).to(self.device).train()
-        self.parameters = [p for p in self.models.parameters() if p.requires_grad]
+        self.classifier = build_classifier(config.model, self.store)
+        self.classifier.to(self.device).train()  # type: ignore[arg-type]
+        self.parameters = [p for p in self.classifier.parameters() if p.requires_grad]
         self.average = [p.detach().clone() for p in self.parameters] if config.optim.ema else []
         self.optimizer = self._optimizer()
-        vocab_size = len(table_of(next(iter(self.classifiers.values()))))
-        self.softener = Softener(config.soft, list(self.stores.values()), vocab_size, self.device)
-        self.validation = {task: Validation(store, config, self.softener) for task, store in self.stores.items()}
-        self.runners: dict[str, Any] = {
-            task: torch.compile(model, dynamic=False) if config.run.compile else model
-            for task, model in self.classifiers.items()
-        }
+        self.softener = Softener(config.soft, self.store, len(table_of(self.classifier)), self.device)
+        self.validation = Validation(self.store, config, self.softener)
+        self.runner: Any = torch.compile(self.classifier, dynamic=False) if config.run.compile else self.classifier
         self.best: tuple[float, int, list[Tensor]] | None = None
 
     def _optimizer(self) -> torch.optim.AdamW:
@@ -59,15 +55,12 @@ class ClassifierRun:
     def train(self, directory: Path) -> int:
         """All steps, with metrics.jsonl in `directory`; returns the step whose weights were chosen."""
         optim, run = self.config.optim, self.config.run
-        batches = {task: TrainingBatches(store, optim, run.seed) for task, store in self.stores.items()}
-        order = task_order({t: len(s.train) for t, s in self.stores.items()}, optim.task_power, optim.steps)
-        turn = dict.fromkeys(self.stores, 0)
+        batches = TrainingBatches(self.store, optim, run.seed)
         losses: list[Tensor] = []
         begun = time.monotonic()
         with tqdm(total=optim.steps, desc="training", unit="step", disable=None) as bar:  # None: on a terminal only
-            for step, task in enumerate(order, start=1):
-                losses.append(self._step(step, task, batches[task], turn[task]))
-                turn[task] += 1
+            for step in range(1, optim.steps + 1):
+                losses.append(self._step(step, batches[step - 1].to(self.device)))
                 bar.update()
                 if step % run.log_every == 0 or step == optim.steps:
                     loss = float(torch.stack(losses).mean())
@@ -80,18 +73,17 @@ class ClassifierRun:
                     self._evaluate(directory, step)
         return self._choose(optim.steps)
 
-    def _step(self, step: int, task: str, batches: TrainingBatches, turn: int) -> Tensor:
-        optim, run, store = self.config.optim, self.config.run, self.stores[task]
-        batch = batches[turn].to(self.device)
+    def _step(self, step: int, batch: Batch) -> Tensor:
+        optim, run = self.config.optim, self.config.run
         rate = learning_rate(step - 1, optim.steps, optim.lr, optim.warmup, "cosine", optim.final_lr)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        table = table_of(self.classifiers[task])
+        table = table_of(self.classifier)
         half = self.device.type == "cuda" and run.precision == "bf16"
         with torch.autocast("cuda", torch.bfloat16) if half else contextlib.nullcontext():
-            embeds = self.softener(batch.ids, table, store.meta["robust"], micro_seed(run.seed, step, 1))
-            logits = self.runners[task](inputs_embeds=embeds, attention_mask=batch.mask).logits
-            aside = self._undecided(task, batch, micro_seed(run.seed, step, 2))
+            embeds = self.softener(batch.ids, table, self.store.meta["robust"], micro_seed(run.seed, step, 1))
+            logits = self.runner(inputs_embeds=embeds, attention_mask=batch.mask).logits
+            aside = self._undecided(batch, micro_seed(run.seed, step, 2))
         loss = classification_loss(logits.float(), batch.labels, optim.label_smoothing)
         (loss + aside).backward()
         torch.nn.utils.clip_grad_norm_(self.parameters, optim.clip)
@@ -104,32 +96,31 @@ class ClassifierRun:
                 torch._foreach_lerp_(self.average, [p.detach() for p in self.parameters], 1 - keep)
         return loss.detach()
 
-    def _undecided(self, task: str, batch: Batch, seed: int) -> Tensor:
+    def _undecided(self, batch: Batch, seed: int) -> Tensor:
         """Cross-entropy of the even distribution over the labels on texts that say nothing, weighed by their shares."""
-        soft, table = self.config.soft, table_of(self.classifiers[task])
+        soft, table = self.config.soft, table_of(self.classifier)
         total = torch.zeros((), device=self.device)
         for share, make in ((soft.nonsense, self.softener.nonsense), (soft.frames, self.softener.frames)):
             if count := round(len(batch.ids) * share):
                 embeds = make(batch.ids[:count], table, seed)
-                logits = self.runners[task](inputs_embeds=embeds, attention_mask=batch.mask[:count]).logits
+                logits = self.runner(inputs_embeds=embeds, attention_mask=batch.mask[:count]).logits
                 total = total + share * even_loss(logits.float()).mean()
         return total
 
     def _evaluate(self, directory: Path, step: int) -> None:
         """Measures the averaged weights and remembers them if they are the best so far."""
         self._swap()
-        total = 0.0
-        for task, validation in self.validation.items():
-            found = validation.measures(validation.logits(self.classifiers[task]))
-            total += sum(m["nll"] for m in found.values()) / len(found)
-            _log(directory, step, task=task, **{f"{name}/{k}": v for name, m in found.items() for k, v in m.items()})
-            tqdm.write(
-                f"step {step}, {task}: "
-                + ", ".join(f"{name} accuracy {m['accuracy']:.3f} nll {m['nll']:.3f}" for name, m in found.items()),
-                file=sys.stderr,
-            )
-        if self.config.run.keep_best and (self.best is None or total < self.best[0]):
-            self.best = (total, step, [p.detach().cpu().clone() for p in self.parameters])
+        task = self.store.task
+        found = self.validation.measures(self.validation.logits(self.classifier))
+        mean = sum(m["nll"] for m in found.values()) / len(found)
+        _log(directory, step, task=task, **{f"{name}/{k}": v for name, m in found.items() for k, v in m.items()})
+        tqdm.write(
+            f"step {step}, {task}: "
+            + ", ".join(f"{name} accuracy {m['accuracy']:.3f} nll {m['nll']:.3f}" for name, m in found.items()),
+            file=sys.stderr,
+        )
+        if self.config.run.keep_best and (self.best is None or mean < self.best[0]):
+            self.best = (mean, step, [p.detach().cpu().clone() for p in self.parameters])
         self._swap()
 
     def _swap(self) -> None:
@@ -159,19 +150,6 @@ def classification_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0) 
 def even_loss(logits: Tensor) -> Tensor:
     """(B,) cross-entropy of the even distribution over C labels, -1/C sum_c log p(c): least where p is even."""
     return -logits.log_softmax(-1).mean(-1)
-
-
-def open_stores(directories: tuple[str, ...]) -> dict[str, LabelledStore]:
-    """The data of every task; tasks on one trunk need one tokenizer and names of their own."""
-    opened = [LabelledStore.open(directory) for directory in directories]
-    if not opened:
-        raise ValueError("data: name at least one directory of prepared data")
-    stores = {store.task: store for store in opened}
-    if len(stores) < len(opened):
-        raise ValueError(f"two data directories hold the same task ({', '.join(s.task for s in opened)})")
-    if len({store.meta["tokenizer_sha256"] for store in opened}) > 1:
-        raise ValueError("the data directories were prepared with different tokenizers: prepare them with one")
-    return stores
 
 
 def pick_device(name: str) -> torch.device:

@@ -1,7 +1,4 @@
-"""Plain Hugging Face sequence classifiers: fresh, from an encoder, or from a denoiser's backbone.
-
-Several tasks share one trunk: every task has a complete classifier of its own, whose encoder is the same object.
-"""
+"""Plain Hugging Face sequence classifiers: fresh, from an encoder, or from a denoiser's backbone."""
 
 from __future__ import annotations
 
@@ -24,15 +21,6 @@ from tta_diffusion.denoiser.checkpoint import CONFIG
 from tta_diffusion.denoiser.model import SimplexDenoiser
 from tta_diffusion.training.classifier.config import ModelSettings
 from tta_diffusion.training.classifier.store import LabelledStore
-
-
-def build_classifiers(settings: ModelSettings, stores: list[LabelledStore]) -> dict[str, PreTrainedModel]:
-    """One classifier for each task, on one trunk."""
-    classifiers = {store.task: build_classifier(settings, store) for store in stores}
-    trunk = classifiers[stores[0].task].base_model
-    for classifier in classifiers.values():
-        setattr(classifier, classifier.base_model_prefix, trunk)
-    return classifiers
 
 
 def build_classifier(settings: ModelSettings, store: LabelledStore) -> PreTrainedModel:
@@ -141,8 +129,8 @@ def table_of(model: PreTrainedModel) -> Tensor:
 
 def last_layer(model: PreTrainedModel) -> nn.Linear:
     """The linear layer that makes the logits."""
-    trunk = {id(module) for module in model.base_model.modules()}
-    layers = [m for m in model.modules() if isinstance(m, nn.Linear) and id(m) not in trunk]
+    encoder = {id(module) for module in model.base_model.modules()}
+    layers = [m for m in model.modules() if isinstance(m, nn.Linear) and id(m) not in encoder]
     if not layers or layers[-1].out_features != model.config.num_labels:
         raise ValueError(f"the head of a {model.config.model_type} classifier does not end in a linear layer")
     return layers[-1]

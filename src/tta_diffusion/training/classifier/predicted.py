@@ -26,15 +26,15 @@ class Predictor:
     denoiser: SimplexDenoiser
 
     @classmethod
-    def load(cls, directory: str, stores: list[LabelledStore], device: torch.device) -> Predictor:
+    def load(cls, directory: str, store: LabelledStore, device: torch.device) -> Predictor:
         """From a model directory whose tokenizer is that of the data."""
         path = Path(directory)
         if not path.is_dir():
             raise ValueError(f"soft.denoiser: there is no directory '{directory}'")
         denoiser = SimplexDenoiser.from_pretrained(path, device)
-        if load_tokenizer(path).get_vocab() != load_tokenizer(stores[0].tokenizer_dir).get_vocab():
+        if load_tokenizer(path).get_vocab() != load_tokenizer(store.tokenizer_dir).get_vocab():
             raise ValueError(
-                f"soft.denoiser: the vocabulary of '{directory}' is not that of '{stores[0].directory}': prepare the "
+                f"soft.denoiser: the vocabulary of '{directory}' is not that of '{store.directory}': prepare the "
                 "data with the denoiser's tokenizer"
             )
         return cls(denoiser.requires_grad_(False))

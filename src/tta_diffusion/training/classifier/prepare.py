@@ -48,8 +48,7 @@ def prepare(
         train, other, validation = split_rows(source, task, Path(data_dir), half)
         validation = sorted(validation, key=lambda r: share(r.key, "order"))[:validation_rows]
         made = [
-            list(encode_rows(rows, source, task, backend(tokenizer), packing, seed))
-            for rows in (train, validation, other)
+            list(encode_rows(rows, source, backend(tokenizer), packing, seed)) for rows in (train, validation, other)
         ]
         examples["train"].append(made[0])
         examples["validation"].append(made[1])

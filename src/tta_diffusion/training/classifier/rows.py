@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
-from tta_diffusion.data.sources import find_files
+from tta_diffusion.data.sources import find_files, rows_of_file, rows_of_hub
 from tta_diffusion.training.classifier.halves import normalised
 from tta_diffusion.training.classifier.tasks import LabelledSource, Task
 
@@ -33,7 +32,10 @@ class Row:
 
 def read_rows(source: LabelledSource, task: Task, data_dir: Path, files: tuple[str, ...] | None = None) -> list[Row]:
     """All rows of the source (or of other `files` of the same form), without those whose class is left out."""
-    raw = _hub_rows(source) if source.hub and files is None else _file_rows(source, data_dir, files or source.path)  # type: ignore[arg-type]
+    if source.hub and files is None:
+        raw = rows_of_hub(source.name, source.hub, source.subset, source.split, source.columns)
+    else:
+        raw = _file_rows(source, data_dir, files or source.path)  # type: ignore[arg-type]
     rows = []
     for values in islice(raw, source.limit or None):
         label = _label(values, source, task)
@@ -93,45 +95,10 @@ def mispaired(rows: list[Row], label: int) -> list[Row]:
 def _file_rows(
     source: LabelledSource, data_dir: Path, files: tuple[str, ...], columns: list[str] | None = None
 ) -> Iterator[RawRow]:
-    columns = columns or source.columns
     for path in find_files(files, data_dir, source.name):
-        if path.suffix == ".parquet":
-            yield from _parquet_rows(path, columns)
-        elif path.suffix == ".jsonl":
-            for line in path.read_text(encoding="utf-8").splitlines():
-                row = json.loads(line)
-                _check_columns(path, columns, list(row))
-                yield row
-        else:
+        if path.suffix == ".txt":
             raise ValueError(f"source '{source.name}': {path} has no columns: use .parquet or .jsonl files")
-
-
-def _parquet_rows(path: Path, columns: list[str]) -> Iterator[RawRow]:
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path) as file:
-        _check_columns(path, columns, file.schema_arrow.names)
-        for batch in file.iter_batches(1024, columns=columns):
-            yield from batch.to_pylist()
-
-
-def _hub_rows(source: LabelledSource) -> Iterator[RawRow]:
-    try:
-        from datasets import load_dataset
-    except ImportError:
-        raise ValueError(
-            f"source '{source.name}' comes from the hub, which needs the 'datasets' package: "
-            "pip install 'tta-diffusion[hub]'"
-        ) from None
-    for row in load_dataset(source.hub, source.subset or None, split=source.split, streaming=True):
-        _check_columns(source.hub, source.columns, list(row))
-        yield row
-
-
-def _check_columns(where: object, wanted: list[str], there: list[str]) -> None:
-    for column in wanted:
-        if column not in there:
-            raise ValueError(f"{where} has no column '{column}' (it has: {', '.join(there)})")
+        yield from rows_of_file(path, columns or source.columns)
 
 
 def row_random(row: Row, seed: int) -> random.Random:

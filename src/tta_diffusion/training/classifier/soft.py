@@ -42,18 +42,16 @@ MIXED_WITH = 15  # M
 class Softener:
     """Turns tokens (B, L) into input embeddings (B, L, H) of every kind."""
 
-    def __init__(
-        self, settings: SoftSettings, stores: list[LabelledStore], vocab_size: int, device: torch.device
-    ) -> None:
+    def __init__(self, settings: SoftSettings, store: LabelledStore, vocab_size: int, device: torch.device) -> None:
         self.settings, self.vocab_size, self.device = settings, vocab_size, device
         engine = settings.engine if settings.engine != "auto" else ("dense" if device.type == "cuda" else "tail")
         self.engine = ENGINES.get(engine)
         self.alpha_bar = get_schedule(settings.schedule)
-        frequencies = word_frequencies(stores, vocab_size)
+        frequencies = word_frequencies(store, vocab_size)
         self.cumulative = torch.from_numpy(frequencies.cumsum()).to(device)
-        self.predictor = Predictor.load(settings.denoiser, stores, device) if settings.denoiser else None
+        self.predictor = Predictor.load(settings.denoiser, store, device) if settings.denoiser else None
         if settings.frames:
-            frame = np.logical_and.reduce([frame_words(store, frequencies) for store in stores])
+            frame = frame_words(store, frequencies)
             others = np.where(frame, 0.0, frequencies)
             self.is_frame = torch.from_numpy(frame).to(device)
             self.other_words = torch.from_numpy((others / others.sum()).cumsum()).to(device)

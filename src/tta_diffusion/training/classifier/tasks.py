@@ -34,7 +34,6 @@ class LabelledSource:
     hold_out: float = 0.0  # share of the rows for validation, where there are no such files
     keep_out: str | tuple[str, ...] = ()  # files whose texts must not be trained on
     group: str = "text"  # what falls in one half together: equal texts, or all phrases of a sentence
-    spoil: str = ""  # damage every second text and give it this label
     mispair: str = ""  # add as many wrong pairs, with this label
 
     def __post_init__(self) -> None:
@@ -70,7 +69,7 @@ class Task:
         if len({bool(s.second) for s in self.sources}) > 1:
             raise ValueError(f"task '{self.name}' mixes single texts and pairs: make two tasks of it")
         for source in self.sources:
-            for label in (*source.classes.values(), source.constant, source.spoil, source.mispair):
+            for label in (*source.classes.values(), source.constant, source.mispair):
                 if label and label not in self.labels:
                     raise ValueError(
                         f"source '{source.name}' names the label '{label}', which task '{self.name}' does not have "

@@ -1,4 +1,4 @@
-"""A whole run: train, calibrate, and write plain classifiers with their report and card."""
+"""A whole run: train, calibrate, and write a plain classifier with its report and card."""
 
 from __future__ import annotations
 
@@ -23,26 +23,22 @@ REPORT = "report.json"
 
 
 def train(config: ClassifierConfig) -> dict[str, Any]:
-    """Trains and writes `config.out`: one classifier, or a directory for each of several tasks; returns the report."""
+    """Trains a classifier and writes it to `config.out`; returns the report."""
     torch.set_float32_matmul_precision("high")
     with finished(Path(config.out), config.overwrite, REPORT) as directory:
         run = ClassifierRun(config)
         step = run.train(directory)
+        result = {**describe(run.store), **calibrate(run.classifier, run.validation)}
         report: dict[str, Any] = {
             "step": step,
             "parameters": sum(p.numel() for p in run.parameters),
-            "tasks": {},
+            "tasks": {run.store.task: result},
             "config": config.to_dict(),
             "versions": versions(),
             "revision": revision(),
         }
-        for task, model in run.classifiers.items():
-            store = run.stores[task]
-            result = {**describe(store), **calibrate(model, run.validation[task])}
-            report["tasks"][task] = result
-            target = directory if len(run.classifiers) == 1 else directory / task
-            save(model, store, target)
-            (target / "README.md").write_text(card(task, result, report), encoding="utf-8")
+        save(run.classifier, run.store, directory)
+        (directory / "README.md").write_text(card(run.store.task, result, report), encoding="utf-8")
         write_json(directory / REPORT, report)
     return report
 

@@ -11,12 +11,10 @@ FRAME_MASS = 0.5  # of all occurrences: the most frequent tokens that cover it m
 TELLING = 0.3  # a token whose likeliest label stands so far above chance, as a share of the way to certainty, does not
 
 
-def word_frequencies(stores: list[LabelledStore], vocab_size: int) -> NDArray[np.float64]:
+def word_frequencies(store: LabelledStore, vocab_size: int) -> NDArray[np.float64]:
     """(V,) how often each token comes in the training data; 0 for special tokens."""
-    counts = np.zeros(vocab_size)
-    for store in stores:
-        counts += np.bincount(store.train.ids.ravel(), minlength=vocab_size)
-        counts[list(store.special.values())] = 0
+    counts = np.bincount(store.train.ids.ravel(), minlength=vocab_size).astype(np.float64)
+    counts[list(store.special.values())] = 0
     if not counts.any():
         raise ValueError("the training data holds nothing but special tokens")
     return counts / counts.sum()
