@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from tta_diffusion.bench.results import CONFIDENCE, read_results, read_values
 from tta_diffusion.bench.table import Table
 
 Where = tuple[int | str, ...]
+Values = Mapping[Where, float | None]
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ def compare(first: Path, second: Path) -> list[Comparison]:
     check_scorers(first, second)
     ours, theirs = read_values(first), read_values(second)
     shared = [name for name in METRICS if name in ours and name in theirs]
-    found = [_compare(name, ours[name], theirs[name]) for name in shared]
+    found = [compare_values(name, ours[name], theirs[name]) for name in shared]
     return [comparison for comparison in found if comparison is not None]
 
 
@@ -73,7 +75,8 @@ def check_scorers(first: Path, second: Path) -> None:
             )
 
 
-def _compare(name: str, ours: dict[Where, float | None], theirs: dict[Where, float | None]) -> Comparison | None:
+def compare_values(name: str, ours: Values, theirs: Values) -> Comparison | None:
+    """Values by (prompt, label, ...); None where no pair has both."""
     from tta_diffusion.evaluation.bootstrap import paired_difference
 
     pairs = [(where, ours.get(where), theirs.get(where)) for where in sorted(ours.keys() | theirs.keys())]

@@ -10,6 +10,7 @@ import numpy as np
 
 from tta_diffusion.analysis.fluctuation import fluctuation
 from tta_diffusion.analysis.forgetting import confidence_drop, key_token_change_ratio, update_forgetting
+from tta_diffusion.bench.compare import Where
 from tta_diffusion.bench.plan import Plan
 from tta_diffusion.bench.task import Task
 from tta_diffusion.common.atomic import append_lines, drop_half_line, read_lines
@@ -61,10 +62,14 @@ def write_dynamics(
         append_lines(path, rows)
 
 
-def read_dynamics(directory: Path) -> dict[str, list[float]]:
-    """Every measure's values, one a text."""
+def read_dynamics(directory: Path) -> dict[str, dict[Where, float]]:
+    """Every measure that was taken: its value of each text, by prompt, label and sample."""
     rows = read_lines(directory / DYNAMICS)
-    return {name: [row[name] for row in rows if name in row] for name in MEASURES}
+    found: dict[str, dict[Where, float]] = {
+        name: {(row["prompt"], row["label"], row["sample"]): float(row[name]) for row in rows if name in row}
+        for name in MEASURES
+    }
+    return {name: values for name, values in found.items() if values}
 
 
 def _mean(values: np.ndarray) -> float:

@@ -1,4 +1,5 @@
-"""Quality against diversity: every policy, with an arrow to the twin that has the same mean noise."""
+"""Two figures: quality against diversity, every policy with an arrow to the twin that has the same mean noise; and how
+much of p(target) is lost between two steps, of every policy beside its twin."""
 
 from __future__ import annotations
 
@@ -8,10 +9,16 @@ from tta_diffusion.analysis.ablation.plan import CONSTANT, Cell, twin
 from tta_diffusion.analysis.ablation.summary import Row
 from tta_diffusion.analysis.figures.base import colour, legend_below, name_axes, panels, save
 
-FIGURE = "ablation"
+FIGURE, LOST = "ablation", "forgetting"
 
 
 def draw(folder: Path, rows: list[Row]) -> None:
+    """Both, where there is something to draw."""
+    _draw_quality(folder, rows)
+    _draw_lost(folder, rows)
+
+
+def _draw_quality(folder: Path, rows: list[Row]) -> None:
     """`ablation.svg` and `.png`: a panel for each number of steps and feedback."""
     usable = [row for row in rows if {"perplexity", "dist3_prompt"} <= row.metrics.keys()]
     groups = list(dict.fromkeys((row.cell.feedback, row.cell.steps) for row in usable))
@@ -46,3 +53,40 @@ def draw(folder: Path, rows: list[Row]) -> None:
 
 def _place(row: Row) -> tuple[float, float]:
     return row.metrics["dist3_prompt"].value, row.metrics["perplexity"].value
+
+
+def _draw_lost(folder: Path, rows: list[Row]) -> None:
+    """`forgetting.svg` and `.png`: a panel for each number of steps; filled: the policy, hollow: its twin."""
+    usable = {row.cell: row for row in rows if "drop" in row.dynamics}
+    numbers = [
+        t for t in dict.fromkeys(cell.steps for cell in usable) if len({c.policy for c in usable if c.steps == t}) > 1
+    ]
+    if not numbers:
+        return
+    policies = list(dict.fromkeys(cell.policy for cell, row in usable.items() if not row.is_twin))
+    figure, found = panels(len(numbers), 4.2, 0.32 * len(policies) + 1.2, 2)
+    for panel, steps in zip(found, numbers, strict=True):
+        for number, feedback in enumerate(dict.fromkeys(cell.feedback for cell in usable)):
+            for place, policy in enumerate(policies):
+                for name, face, shift in ((policy, colour(number), -0.12), (twin(policy), "white", 0.12)):
+                    row = usable.get(Cell(steps, feedback, name))
+                    if row is None or (name == policy and face == "white"):
+                        continue
+                    lost = row.dynamics["drop"]
+                    ends = [[100 * (lost.mean - lost.low)], [100 * (lost.high - lost.mean)]]
+                    panel.errorbar(
+                        [100 * lost.mean],
+                        [place + shift],
+                        xerr=ends,
+                        fmt="o",
+                        color=colour(number),
+                        markerfacecolor=face,
+                        markersize=5,
+                        linewidth=1,
+                        label=f"{feedback} feedback" if (place, face) == (0, colour(number)) else None,
+                    )
+        panel.set_yticks(range(len(policies)), policies)
+        panel.invert_yaxis()
+        name_axes(panel, "p(target) lost between two steps, points", "", f"T = {steps} (hollow: same mean noise)")
+    legend_below(figure, found[0])
+    save(figure, folder, LOST)

@@ -9,7 +9,7 @@ from pathlib import Path
 from tta_diffusion.analysis.ablation.dynamics import MEASURES, read_dynamics
 from tta_diffusion.analysis.ablation.plan import CONSTANT, Cell, twin
 from tta_diffusion.analysis.ablation.run import read_cells
-from tta_diffusion.bench.compare import Comparison, compare
+from tta_diffusion.bench.compare import Comparison, compare, compare_values
 from tta_diffusion.bench.metrics import METRICS
 from tta_diffusion.bench.results import Summary, read_results, summary_of
 from tta_diffusion.common.atomic import replace_text
@@ -17,7 +17,7 @@ from tta_diffusion.evaluation.bootstrap import Interval, interval
 
 SUMMARY, NUMBERS = "ablation.md", "ablation.csv"
 SHOWN = ("accuracy", "asked", "told_apart", "perplexity", "dist3_prompt", "repetition")
-PAIRED = ("accuracy", "asked", "perplexity", "dist3_prompt")
+PAIRED = ("accuracy", "asked", "perplexity", "dist3_prompt", "forgetting", "drop")
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,21 @@ def read_rows(folder: Path) -> list[Row]:
         for name, policy in (("twin", twin(cell.policy)), ("constant", CONSTANT)):
             other = Cell(cell.steps, cell.feedback, policy)
             same = other.name == cell.name or other.name not in there
-            found = [] if same else compare(folder / cell.name, folder / other.name)
-            others[name] = {c.metric: c for c in found}
+            others[name] = {} if same else _paired(folder / cell.name, folder / other.name)
         metrics = {name: s for name in METRICS if (s := summary_of(results, name)) is not None}
-        dynamics = {name: interval(values) for name, values in read_dynamics(folder / cell.name).items() if values}
+        dynamics = {n: interval(list(values.values())) for n, values in read_dynamics(folder / cell.name).items()}
         rows.append(Row(cell, results["texts"], metrics, dynamics, others["twin"], others["constant"]))
     return rows
+
+
+def _paired(first: Path, second: Path) -> dict[str, Comparison]:
+    """The first minus the second, text by text, in every metric and measure that both have."""
+    found = {c.metric: c for c in compare(first, second)}
+    ours, theirs = read_dynamics(first), read_dynamics(second)
+    for name in ours.keys() & theirs.keys():
+        if (comparison := compare_values(name, ours[name], theirs[name])) is not None:
+            found[name] = comparison
+    return found
 
 
 def write_summary(folder: Path, rows: list[Row]) -> str:
@@ -82,12 +91,11 @@ def _table(rows: list[Row]) -> list[str]:
     names = [name for name in SHOWN if any(name in row.metrics for row in rows)]
     measures = [name for name in MEASURES if any(name in row.dynamics for row in rows)]
     paired = [name for name in PAIRED if any(name in row.over_twin for row in rows)]
-    heads = ["allocation", *(METRICS[n].title for n in names), *(n.replace("_", " ") for n in measures)]
-    heads += [f"Δ {METRICS[n].title}" for n in paired]
+    heads = ["allocation", *(_title(name) for name in (*names, *measures)), *(f"Δ {_title(name)}" for name in paired)]
     lines = ["| " + " | ".join(heads) + " |", "|---" + "|---:" * (len(heads) - 1) + "|"]
     for row in rows:
         cells = [f"`{row.cell.policy}`", *(_value(row, name) for name in names)]
-        cells += [f"{100 * row.dynamics[n].mean:.1f}" if n in row.dynamics else "–" for n in measures]
+        cells += [_measured(row.dynamics.get(name)) for name in measures]
         cells += [_difference(row.over_twin.get(name)) for name in paired]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
@@ -102,12 +110,22 @@ def _value(row: Row, name: str) -> str:
     return f"{found.value * m.scale:.{m.digits}f} [{low:.{m.digits}f}, {high:.{m.digits}f}]"
 
 
+def _measured(found: Interval | None) -> str:
+    """In %."""
+    return "–" if found is None else f"{100 * found.mean:.1f} [{100 * found.low:.1f}, {100 * found.high:.1f}]"
+
+
+def _title(name: str) -> str:
+    return METRICS[name].title if name in METRICS else name.replace("_", " ")
+
+
 def _difference(found: Comparison | None) -> str:
     if found is None:
         return "–"
-    m = METRICS[found.metric]
+    m = METRICS.get(found.metric)
+    scale, digits = (m.scale, m.digits) if m else (100, 1)
     values = (found.difference, found.low, found.high, found.prompt_low, found.prompt_high)
-    mean, *ends = (f"{value * m.scale:+.{m.digits}f}" for value in values)
+    mean, *ends = (f"{value * scale:+.{digits}f}" for value in values)
     return f"{mean} [{ends[0]}, {ends[1]}] {{{ends[2]}, {ends[3]}}}"
 
 
