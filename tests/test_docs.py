@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 
 import pytest
+
+from tta_diffusion import TTAPipeline
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -13,6 +16,9 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
 # Blocks that show a shape, or need what a test does not have: their first lines.
 NOT_RUN = ("from tta_diffusion.bench.methods.base",)
 MOST_WORDS = {"README.md": 900, "allocation.md": 900}
+
+
+loaded = functools.cache(TTAPipeline.from_pretrained)  # the shipped model once, not for every block
 
 
 def blocks() -> list[tuple[str, int, str]]:
@@ -28,6 +34,7 @@ def test_code_runs(
     page: str, number: int, code: str, capsys: pytest.CaptureFixture[str], tmp_path, monkeypatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(TTAPipeline, "from_pretrained", loaded)
     exec(compile(code, f"{page}, block {number}", "exec"), {"__name__": "docs"})
     if "print(" in code:
         assert capsys.readouterr().out.strip()

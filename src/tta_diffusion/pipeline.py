@@ -61,7 +61,8 @@ class TTAPipeline:
             )
         self.library = ControlLibrary(self.tokenizer, self.controls_directory)
         self.special = special_tokens(self.tokenizer)
-        self.defaults = GenerationConfig().override(self.denoiser.config.sampling)
+        own = self.denoiser.config
+        self.defaults = GenerationConfig().override(REGIMES.get(own.regime).defaults | own.sampling)
 
     @classmethod
     def from_pretrained(

@@ -12,8 +12,7 @@ from tta_diffusion.allocation import Allocation, parse_allocation
 from tta_diffusion.common.configuration import fit
 from tta_diffusion.common.registry import closest
 from tta_diffusion.control.classifier import AttributeObjective
-from tta_diffusion.control.guidance import Guidance, GuidanceConfig
-from tta_diffusion.control.objective import Objective
+from tta_diffusion.control.guidance import GuidanceConfig, Objectives
 from tta_diffusion.denoiser.protocol import Denoiser
 from tta_diffusion.sampling.regimes import REGIMES
 from tta_diffusion.sampling.sampler import Sampler, SamplerConfig
@@ -80,6 +79,12 @@ class GenerationConfig:
     grid: str | Tensor = "uniform"
     engine: str = "tail"
     step_rule: str = "ddpm"
+    guidance_form: str | None = None  # soft, first-order or exact (`control.discrete`); None: the regime's own
+    order: str = "random"  # masked: which tokens are written first
+    remasking: float = 0.0  # masked: 0 keeps what is written, 1 masks the whole draft afresh
+    eta: float = 1.0  # gaussian: 1 draws from the posterior, 0 is the deterministic step of DDIM
+    clamp: bool = True  # gaussian: a step goes towards the embedding of the draft, not the predicted point
+    fluency: float = 0.01  # gaussian: weight of the next state's likelihood beside the controls
     time_conditioning: str | None = None  # None: what the model was trained for
     max_length: int | None = None  # tokens on the sheet; None: what the model was trained for
     min_length: int = 0  # the text does not end before so many tokens, prompt included; given ends win
@@ -137,7 +142,7 @@ class GenerationConfig:
         return max(1, self.batch_size // self.candidates)
 
 
-def make_sampler(denoiser: Denoiser, objectives: list[tuple[Objective, float]], config: GenerationConfig) -> Sampler:
+def make_sampler(denoiser: Denoiser, objectives: Objectives, config: GenerationConfig) -> Sampler:
     """The sampler of a call. Without a judging objective there is no importance: policies that read it are constant."""
     guidance = GuidanceConfig(
         config.strength,
@@ -165,5 +170,7 @@ def make_sampler(denoiser: Denoiser, objectives: list[tuple[Objective, float]], 
         config.graphs,
         config.local_repetition_penalty,
     )
-    process = REGIMES.get(denoiser.config.regime).process(denoiser.config, config)
-    return Sampler(denoiser, process, trajectory, allocation, Guidance(objectives, guidance) if objectives else None)
+    regime = REGIMES.get(denoiser.config.regime)
+    process = regime.make_process(denoiser, config)
+    guide = regime.guidance(objectives, guidance, process, config) if objectives else None
+    return Sampler(denoiser, process, trajectory, allocation, guide)

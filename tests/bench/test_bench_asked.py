@@ -48,8 +48,13 @@ def test_the_answer_is_right_where_the_label_is_the_likelier(directory: Path) ->
 def test_another_question_is_another_scorer(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = AskedScorer(str(directory), "sentiment").identity
     assert before == AskedScorer(str(directory), "sentiment").identity != AskedScorer(str(directory), "topic").identity
-    monkeypatch.setitem(QUESTIONS, "sentiment", replace(QUESTIONS["sentiment"], offsets=(-1.0, -0.5)))
+    monkeypatch.setitem(QUESTIONS, "sentiment", replace(QUESTIONS["sentiment"], heading="Mood"))
     assert AskedScorer(str(directory), "sentiment").identity != before
+
+
+def test_offsets_are_those_of_the_standard_scorer(directory: Path) -> None:
+    assert AskedScorer("models/gemma-3-270m-q4_k_m", "topic")._asked.offsets == QUESTIONS["topic"].offsets != ()
+    assert AskedScorer(str(directory), "topic")._asked.offsets == ()
 
 
 def test_asked_is_a_metric_of_its_own_beside_accuracy() -> None:

@@ -6,8 +6,10 @@ import io
 import json
 import re
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -19,7 +21,7 @@ from tta_diffusion.demo.cases import CASES, Case, usable
 from tta_diffusion.demo.frames import CHANGED, GIVEN, KEY, frames
 from tta_diffusion.demo.pace import LEAST, MOST, PATIENCE, affordable_steps
 from tta_diffusion.demo.page import page
-from tta_diffusion.demo.run import Pair, write
+from tta_diffusion.demo.run import Pair, ways, write
 from tta_diffusion.demo.table import table
 from tta_diffusion.pipeline import TTAPipeline
 
@@ -42,15 +44,29 @@ def content(html: str) -> dict:
     return json.loads(found[1])
 
 
-def test_both_policies_start_from_the_same_noise(pairs: list[Pair], pipeline: TTAPipeline) -> None:
+def test_both_ways_start_from_the_same_noise(pairs: list[Pair], pipeline: TTAPipeline) -> None:
     for pair in pairs:
-        constant, adaptive = pair.samples
-        assert (constant.allocation, adaptive.allocation) == ("constant", "adaptive:0.6")
-        assert constant.trace.seed == adaptive.trace.seed == 3
-        # The first prediction comes before any allocation.
-        assert (constant.trace.ids_before[0] == adaptive.trace.ids_before[0]).all()
-        again = pipeline(pair.case.prompt, list(pair.case.control), steps=STEPS, seed=3, allocation="constant")
-        assert again.texts == [constant.text]
+        plain, guided = pair.samples
+        assert (plain.name, guided.name) == ("plain feedback", "guided feedback")
+        assert plain.trace.seed == guided.trace.seed == 3
+        # The first prediction comes before anything is fed back.
+        assert (plain.trace.ids_before[0] == guided.trace.ids_before[0]).all()
+        again = pipeline(pair.case.prompt, list(pair.case.control), steps=STEPS, seed=3, feedback="plain")
+        assert again.texts == [plain.text]
+
+
+def test_what_is_lost_is_the_fall_of_p_between_two_pushes(pairs: list[Pair]) -> None:
+    for sample in (sample for pair in pairs for sample in pair.samples):
+        (both,) = sample.trace.probability.values()
+        falls = [after - before for after, before in zip(both["after"], both["before"][1:], strict=False)]
+        assert sample.lost == pytest.approx(sum(falls) / len(falls))
+        assert f"lost {100 * sample.lost:.1f} points a step" in sample.facts
+
+
+def test_a_model_that_is_not_shown_its_prediction_is_allocated_in_two_ways(pipeline: TTAPipeline) -> None:
+    deaf = replace(pipeline.denoiser.config, self_conditioning="none")
+    bare = SimpleNamespace(denoiser=SimpleNamespace(config=deaf))
+    assert list(ways(bare)) == ["constant", "adaptive:0.6"]  # type: ignore[arg-type]
 
 
 def test_frames_spell_the_draft_of_every_step(pairs: list[Pair]) -> None:
@@ -96,7 +112,7 @@ def test_the_table_fits_any_terminal(pairs: list[Pair], width: int) -> None:
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert max(map(len, lines)) <= width
     shown = " ".join(lines)
-    for word in ("Good", "constant", "adaptive:0.6", "sentiment=positive", "pizza"):
+    for word in ("Good", "plain", "guided", "sentiment=positive", "pizza"):
         assert word in shown
     assert "\x1b" not in shown, "no colours where there is no terminal"
 
@@ -113,7 +129,7 @@ def test_the_command(
     assert "A topic" not in text
     assert text.splitlines()[-1].endswith(out.as_uri())
     assert len(err.splitlines()) == 8
-    assert "With keywords, adaptive:0.6: 100%, 0:00:00 left" in err
+    assert "With keywords, guided feedback: 100%, 0:00:00 left" in err
     assert len(content(out.read_text())["cases"]) == 4
 
 

@@ -11,9 +11,11 @@ from tta_diffusion.allocation import POLICIES
 from tta_diffusion.allocation.allocator import WRAPPERS
 from tta_diffusion.cli import generate, names
 from tta_diffusion.cli.request import EXTRA
+from tta_diffusion.control.discrete import FORMS
 from tta_diffusion.control.guidance import IMPORTANCE, STRENGTHS
 from tta_diffusion.control.parse import HARD_CONTROLS
 from tta_diffusion.diffusion.grid import GRIDS
+from tta_diffusion.diffusion.masked import ORDERS
 from tta_diffusion.diffusion.noise import ENGINES
 from tta_diffusion.diffusion.schedule import SCHEDULES
 from tta_diffusion.diffusion.simplex import STEPS
@@ -31,6 +33,8 @@ def test_names_match_the_registries() -> None:
         (names.STRENGTHS, STRENGTHS),
         (names.IMPORTANCE, IMPORTANCE),
         (names.SCHEDULES, SCHEDULES),
+        (names.FORMS, FORMS),
+        (names.ORDERS, ORDERS),
     ]
     for written, registered in pairs:
         assert sorted(written) == sorted(registered)

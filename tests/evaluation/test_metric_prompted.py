@@ -12,7 +12,7 @@ from causal import TOKENIZER, make_causal
 from tta_diffusion.evaluation.perplexity import CausalScorer
 from tta_diffusion.evaluation.prompted import LONGEST, QUESTIONS, PromptedClassifier, Question, offsets_of
 
-SENTIMENT = QUESTIONS["sentiment"]
+SENTIMENT = replace(QUESTIONS["sentiment"], offsets=())
 TEXTS = ["the pizza was good", "a", "the lake is not a very great place .", "we hate this movie !", "bad " * 300]
 
 

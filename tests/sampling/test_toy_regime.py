@@ -80,5 +80,5 @@ def test_a_kept_token_stays_and_others_do_not(pipeline: TTAPipeline) -> None:
 
 def test_an_unknown_regime_is_one_sentence(pipeline: TTAPipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline.denoiser.config, "regime", "wave")
-    with pytest.raises(ValueError, match=r"Unknown diffusion regime 'wave'\. Known: simplex, toy"):
+    with pytest.raises(ValueError, match=r"Unknown diffusion regime 'wave'\. Known: .*simplex, toy"):
         pipeline("the")

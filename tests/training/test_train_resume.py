@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
+import yaml
 from safetensors.torch import load_file
 
 from train_helpers import (
@@ -21,11 +23,11 @@ from train_helpers import (
     same_tensors,
     sentences,
     settings,
-    start,
     train,
     weights,
     write_corpus,
 )
+from tta_diffusion.training.__main__ import main
 
 # Reports every 3 steps, checkpoints every 2: windows of the reported mean are cut by checkpoints.
 STEPS = 16
@@ -37,28 +39,43 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_corpus(tmp_path_factory.mktemp("data") / "corpus", sentences(100), sentences(10, seed=1))
 
 
-def kill_when(process: subprocess.Popen[str], ready: Callable[[], bool]) -> None:
+def start(recipe: Path) -> BaseProcess:
+    """The trainer in a process of its own, forked from one that has imported torch for all of them."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tta_diffusion.training.__main__", "transformers.models.llama.modeling_llama"])
+    process = context.Process(target=main, args=([str(recipe)],))
+    process.start()
+    return process
+
+
+def kill_when(process: BaseProcess, ready: Callable[[], bool]) -> None:
     """Stops the process, looks once more (nothing can change now), and kills it if `ready` still holds."""
     deadline = time.monotonic() + 120
-    while process.poll() is None and time.monotonic() < deadline:
+    assert process.pid is not None
+    while process.is_alive() and time.monotonic() < deadline:
         time.sleep(0.0005)  # a checkpoint takes some milliseconds to write
         if ready():
             os.kill(process.pid, signal.SIGSTOP)
             time.sleep(0.02)
             if ready():
                 os.kill(process.pid, signal.SIGKILL)
-                process.communicate()
+                process.join()
                 return
             os.kill(process.pid, signal.SIGCONT)
     process.kill()
-    raise AssertionError(f"the moment to kill never came: {process.communicate()[1]}")
+    process.join()
+    raise AssertionError(f"the moment to kill never came; it ended with {process.exitcode}")
 
 
 @pytest.mark.slow
-def test_killed_anywhere_and_resumed_is_bitwise_the_same(corpus: Path, tmp_path: Path) -> None:
+def test_killed_anywhere_and_resumed_is_bitwise_the_same(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     train(make_config(corpus, whole, optim={"steps": STEPS}, run=RUN))
-    raw = settings(corpus, killed, optim={"steps": STEPS}, run=RUN)
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump(settings(corpus, killed, optim={"steps": STEPS}, run=RUN)))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as here: sums in another order are other sums
     checkpoints, model = killed / "checkpoints", killed / "model"
     first = checkpoints / f"step-{random.Random(0).randrange(2, 6, 2):08d}"
     moments: list[Callable[[], bool]] = [
@@ -67,7 +84,7 @@ def test_killed_anywhere_and_resumed_is_bitwise_the_same(corpus: Path, tmp_path:
         lambda: any(killed.glob(".model.tmp/*")) and not model.exists(),  # half a model is written
     ]
     for moment in moments:
-        kill_when(start(raw, tmp_path), moment)
+        kill_when(start(recipe), moment)
     assert not model.exists()
     train(make_config(corpus, killed, optim={"steps": STEPS}, run=RUN))
     assert losses(killed) == losses(whole)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tta_diffusion.bench.cache import Values
+from tta_diffusion.bench.molecules import molecule_metrics
 from tta_diffusion.bench.store import Sample
 
 TOXIC = 0.5
@@ -41,6 +42,13 @@ METRICS = {
     ),
     "self_bleu": Metric("S-BL", "lower", digits=2, note="BLEU-4 of a text against all others of the run"),
     "repetition": Metric("Rep-4", "lower", 100, note="4-grams that the text already had, in %"),
+    "valid": Metric("Valid", "higher", 100, note="texts that are molecules, in %"),
+    "unique": Metric("Unique", "higher", 100, note="different molecules, in % of the valid ones"),
+    "novel": Metric("Novel", "higher", 100, note="different molecules outside the data, in % of the valid ones"),
+    "qed": Metric("QED", "higher", digits=3, note="mean drug-likeness of the valid molecules"),
+    "qed_novel": Metric("QED, novel", "higher", digits=3, note="the same of the different novel ones"),
+    "rings": Metric("Rings", "higher", digits=2, note="mean number of rings of the valid molecules"),
+    "rings_novel": Metric("Rings, novel", "higher", digits=2, note="the same of the different novel ones"),
 }
 
 
@@ -57,8 +65,9 @@ class Item:
 
 
 def measure(samples: list[Sample], scores: Scores) -> dict[str, list[Item]]:
-    """All metrics that the scores allow. An empty text is wrong, repetitive and toxic, and has no perplexity."""
-    found = _diversity(samples)
+    """All metrics that the scores allow. An empty text is wrong, repetitive, toxic and no molecule, and has no
+    perplexity."""
+    found = {} if "molecules" in scores else _diversity(samples)  # a molecule is one word
     judges = [values for name, values in scores.items() if name.startswith("classifier")]
     if judges:
         votes = zip(*judges, strict=True)
@@ -72,6 +81,8 @@ def measure(samples: list[Sample], scores: Scores) -> dict[str, list[Item]]:
         found["perplexity"] = _by_text(samples, [v.get("perplexity") for v in scores["perplexity"]])
     if "toxicity" in scores:
         found |= _toxicity(samples, scores["toxicity"])
+    if "molecules" in scores:
+        found |= {name: _by_text(samples, v) for name, v in molecule_metrics(scores["molecules"]).items()}
     return {name: found[name] for name in METRICS if name in found}
 
 

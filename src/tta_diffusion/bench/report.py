@@ -69,7 +69,7 @@ def _page(body: str, results: dict[str, Any]) -> str:
 
 def _task_section(task: str, runs: list[Scored]) -> str:
     results = [run.results for run in runs]
-    figure = runs_figure(results, ["accuracy", "toxicity", "perplexity", "dist3_prompt"])
+    figure = runs_figure(results, ["accuracy", "toxicity", "perplexity", "dist3_prompt", "valid", "qed", "rings"])
     identity = runs[0].record.identity.task
     parts = [f"<h2>{escape(identity.description or task)}</h2>", _table(results, identity.paper)]
     if figure is not None:
@@ -113,8 +113,9 @@ def _cell(text: str, interval: bool) -> str:
     mean, _, rest = text.partition(" [")
     if not interval or not rest:
         return escape(text)
-    over_texts, _, over_prompts = rest.partition(" {")
-    return f"{escape(mean)}<small>[{escape(over_texts)}</small><small>{{{escape(over_prompts)}</small>"
+    over_texts, braces, over_prompts = rest.partition(" {")
+    below = f"<small>{{{escape(over_prompts)}</small>" if braces else ""
+    return f"{escape(mean)}<small>[{escape(over_texts)}</small>{below}"
 
 
 def _figure(svg: str, caption: str) -> str:

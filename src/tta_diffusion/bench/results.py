@@ -12,6 +12,7 @@ from typing import Any
 from tta_diffusion.assets import model_directory
 from tta_diffusion.bench.cache import ScoreCache, Scorer
 from tta_diffusion.bench.metrics import Item, Scores, measure
+from tta_diffusion.bench.molecules import with_known
 from tta_diffusion.bench.people import told_apart_values
 from tta_diffusion.bench.record import Identity, Record, fingerprint, read_record
 from tta_diffusion.bench.store import Sample, SampleStore, chosen
@@ -45,6 +46,8 @@ def score(directory: Path, scorers: list[Scorer], show: bool = True) -> dict[str
     scores = {s.name: cache.values(s, samples, record.identity.task, show) for s in scorers}
     if "c2st" in record.identity.task.metrics:
         scores["told_apart"] = told_apart_values(directory, record.identity.task, samples)
+    if "molecules" in scores:
+        scores["molecules"] = with_known(directory, scores["molecules"])
     items = measure(samples, scores)
     results = collect(record, samples, scores, items, {s.name: s.identity for s in scorers})
     replace_text(directory / VALUES, "".join(_lines(items)))

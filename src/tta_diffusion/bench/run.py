@@ -9,6 +9,7 @@ from typing import Any
 
 from tta_diffusion.assets import find_model, model_name
 from tta_diffusion.bench.methods.base import Method, MethodOptions, find_method
+from tta_diffusion.bench.molecules import write_known
 from tta_diffusion.bench.people import write_references
 from tta_diffusion.bench.plan import Batch, Key, Plan, make_plan
 from tta_diffusion.bench.record import (
@@ -85,6 +86,7 @@ def run(request: Request, world: World | None = None) -> tuple[Path, Record]:
     if world.rank == 0:
         write_record(out, record)
         write_references(out, request.task, request.data_dir)
+        write_known(out, request.task, request.data_dir)
     store = SampleStore(out, world)
     store.repair()
     write_missing(method, request.task, plan, used, store)

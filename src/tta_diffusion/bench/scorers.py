@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from tta_diffusion.bench.cache import Scorer, Values
+from tta_diffusion.bench.molecules import MoleculeScorer
 from tta_diffusion.bench.record import fingerprint
 from tta_diffusion.bench.store import Sample
 from tta_diffusion.bench.task import Task
@@ -110,9 +111,16 @@ class AskedScorer:
 
     @property
     def identity(self) -> str:
-        from tta_diffusion.evaluation.prompted import QUESTIONS
+        return f"{Path(self.directory).name} {fingerprint(self.directory)} {digest_of(repr(self._asked))}"
 
-        return f"{Path(self.directory).name} {fingerprint(self.directory)} {digest_of(repr(QUESTIONS[self.question]))}"
+    @property
+    def _asked(self) -> Any:
+        """The question; its offsets are of the standard scorer alone."""
+        from tta_diffusion.evaluation.prompted import QUESTIONS
+        from tta_diffusion.evaluation.scorer_models import GEMMA
+
+        question = QUESTIONS[self.question]
+        return question if Path(self.directory).name == GEMMA.directory else replace(question, offsets=())
 
     def check(self, task: Task) -> None:
         from tta_diffusion.evaluation.prompted import QUESTIONS
@@ -129,10 +137,10 @@ class AskedScorer:
     @cached_property
     def model(self) -> Any:
         from tta_diffusion.evaluation.perplexity import CausalScorer
-        from tta_diffusion.evaluation.prompted import QUESTIONS, PromptedClassifier
+        from tta_diffusion.evaluation.prompted import PromptedClassifier
 
         scorer = CausalScorer.from_pretrained(self.directory, device=self.device)
-        return PromptedClassifier(scorer, QUESTIONS[self.question])
+        return PromptedClassifier(scorer, self._asked)
 
     def score(self, samples: list[Sample], task: Task) -> list[Values]:
         from tta_diffusion.evaluation.control import accuracy_values
@@ -244,6 +252,8 @@ def make_scorers(choice: ScorerChoice, task: Task) -> list[Scorer]:
             scorers.append(ClassifierScorer(directory, device, f"classifier-{names[i]}-{i}" if same else ""))
     if "toxicity" in task.metrics and choice.toxicity not in ("", NONE):
         scorers.append(ContinuationToxicity(choice.toxicity, device))
+    if "molecules" in task.metrics:
+        scorers.append(MoleculeScorer())
     for scorer in scorers:
         scorer.check(task)
     return scorers

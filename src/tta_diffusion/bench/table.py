@@ -47,7 +47,7 @@ def make_table(runs: list[dict[str, Any]], paper: str) -> Table:
         if any(run["scorers"] for run in runs)
         else "No scorer model was used.",
     ]
-    notes += [missing for run in runs if (missing := left_out(run))]
+    notes += [note for run in runs for note in (left_out(run), counted(run)) if note]
     for warning in sorted({warning for run in runs for warning in run["warnings"]}):
         titles = [run["title"] for run in runs if warning in run["warnings"]]
         where = "" if len(titles) == len(runs) else f"{', '.join(titles)}: "
@@ -56,7 +56,8 @@ def make_table(runs: list[dict[str, Any]], paper: str) -> Table:
         for title, values in beside.rows:
             printed = (f"{values[n]:.{METRICS[n].digits}f}" if n in values else "" for n in names)
             rows.append((f"paper: {title}", "", *printed))
-        notes.append(f"Paper: {beside.source}{f'; {beside.note}' if beside.note else ''}. {CAVEAT}")
+        caveat = "" if beside.same_scorers else f" {CAVEAT}"
+        notes.append(f"Paper: {beside.source}{f'; {beside.note}' if beside.note else ''}.{caveat}")
     return Table(header, tuple(rows), len(runs), tuple(notes))
 
 
@@ -69,6 +70,8 @@ def cell(name: str, summary: Summary | None) -> str:
         return f"{value * metric.scale:.{metric.digits}f}"
 
     texts = f"[{show(summary.low)}, {show(summary.high)}]"
+    if summary.prompt_low == summary.prompt_high and summary.low < summary.high:  # a single prompt
+        return f"{show(summary.value)} {texts}"
     return f"{show(summary.value)} {texts} {{{show(summary.prompt_low)}, {show(summary.prompt_high)}}}"
 
 
@@ -80,6 +83,14 @@ def left_out(run: dict[str, Any]) -> str:
         f"{run['title']}: {run['empty']} of {run['texts']} texts are empty. They count as wrong, repetitive and "
         "toxic; the mean perplexity leaves them out."
     )
+
+
+def counted(run: dict[str, Any]) -> str:
+    """Molecules by number, as papers give them."""
+    valid = summary_of(run, "valid")
+    if valid is None:
+        return ""
+    return f"{run['title']}: {round(valid.value * valid.count):,} of {run['texts']:,} texts are molecules."
 
 
 def write_table(directory: Path, results: dict[str, Any]) -> Table:

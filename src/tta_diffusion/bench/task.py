@@ -11,7 +11,7 @@ from tta_diffusion.common.configuration import build, load_yaml
 from tta_diffusion.common.registry import closest
 from tta_diffusion.data.openings import Openings
 
-METRICS = ("accuracy", "perplexity", "diversity", "toxicity", "c2st")
+METRICS = ("accuracy", "perplexity", "diversity", "toxicity", "c2st", "molecules")
 SHIPPED = Path(__file__).parent / "tasks"
 LOCAL = Path("configs") / "tasks"
 
@@ -32,6 +32,8 @@ class Task:
     settings: dict[str, Any] = field(default_factory=dict)  # of the method, such as steps and strength
     metrics: tuple[str, ...] = ("accuracy", "perplexity", "diversity")
     score_tokens: int = 64  # of a text, seen by the perplexity scorer
+    known: str = ""  # .parquet or .jsonl under the data directory: canonical SMILES of molecules that are not new
+    known_field: str = "smiles"
     aliases: dict[str, str] = field(default_factory=dict)  # other names of the labels, in files and classifiers
     paper: str = ""  # which of the paper's tables stands beside the results
     description: str = ""

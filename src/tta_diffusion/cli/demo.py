@@ -30,7 +30,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="The same seed writes the same texts.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
 ) -> None:
-    """Write a few texts under control, with constant and adaptive allocation side by side.
+    """Write a few texts under control, with plain and guided feedback side by side.
 
     Prints them in a table, and writes a page on which each can be watched coming to be, step by step. It is one file
     that needs no network: open it in any browser.

@@ -82,7 +82,11 @@ def generate(
         option("The same seed writes the same texts; text k of a prompt has seed + k - 1.", "--seed", says="drawn"),
     ] = None,
     as_json: Annotated[
-        bool, option("One JSON object a line: prompt, text, seed, steps, control, allocation.", "--json")
+        bool,
+        option(
+            "One JSON object a line: prompt, text, seed, steps, control, allocation; valid, qed, rings of a molecule.",
+            "--json",
+        ),
     ] = False,
     trace: Annotated[
         Path | None,
@@ -234,6 +238,31 @@ def generate(
             "--step-rule",
             example="ddim",
         ),
+    ] = None,
+    guidance_form: Annotated[
+        str | None,
+        option(
+            f"How controls push: {names.listed(names.FORMS)}.", "--guidance-form", says="the model's", example="exact"
+        ),
+    ] = None,
+    order: Annotated[
+        str | None,
+        option(f"Masked models: written first are {names.listed(names.ORDERS)}.", "--order", example="confidence"),
+    ] = None,
+    remasking: Annotated[
+        float | None,
+        option("Masked models: from 0 (what is written stays) to 1 (all may be masked again).", "--remasking"),
+    ] = None,
+    eta: Annotated[
+        float | None,
+        option("Gaussian models: new noise in a step, from 0 (DDIM) to 1.", "--eta", example="0"),
+    ] = None,
+    clamp: Annotated[
+        bool | None, option("Gaussian models: step towards the nearest words.", "--clamp/--no-clamp")
+    ] = None,
+    fluency: Annotated[
+        float | None,
+        option("Gaussian models: what the text's likelihood weighs beside controls.", "--fluency", example="0.1"),
     ] = None,
     time_conditioning: Annotated[
         str | None,

@@ -56,6 +56,17 @@ STEP_RULES = {
     "ddpm": "fresh noise at every step",
     "ddim": "keeps its noise; needs the dense engine",
 }
+FORMS = {
+    "soft": "the prediction of the clean text is pushed",
+    "first-order": "the next state is, by one gradient (uniform, masked)",
+    "exact": "the next state is, by every one-token change (uniform, masked)",
+}
+ORDERS = {
+    "random": "masked tokens are written in any order",
+    "confidence": "the likeliest draft first",
+    "margin": "the draft furthest ahead of the next token first",
+    "entropy": "the fewest alternatives first",
+}
 STRENGTHS = {
     "constant": "the same push at every step",
     "falling": "strong early, weak late",
@@ -112,6 +123,12 @@ SETTINGS = {
     "grid": Setting(str, "uniform"),
     "engine": Setting(str, "tail"),
     "step_rule": Setting(str, "ddpm"),
+    "guidance_form": Setting(str, None),
+    "order": Setting(str, "random"),
+    "remasking": Setting(float, 0.0),
+    "eta": Setting(float, 1.0),
+    "clamp": Setting(bool, True),
+    "fluency": Setting(float, 0.01),
     "time_conditioning": Setting(str, None),
     "max_length": Setting(int, None),
     "min_length": Setting(int, 0),

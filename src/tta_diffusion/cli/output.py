@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -15,6 +16,8 @@ from tta_diffusion.display import numbered
 if TYPE_CHECKING:
     from tta_diffusion.pipeline import TTAOutput
 
+Describe = Callable[[str], dict[str, Any]]  # a text -> more keys of its JSON object
+
 
 def escape(text: str) -> str:
     """A text in one line: a line break becomes \\n, and a backslash \\\\, so that it can be undone."""
@@ -22,10 +25,14 @@ def escape(text: str) -> str:
 
 
 class Writer:
-    """One line a text; JSON objects with `as_json`; laid out for reading where `pretty` (a terminal)."""
+    """One line a text; JSON objects with `as_json`, and what `describe` says of the text in them; laid out for reading
+    where `pretty` (a terminal)."""
 
-    def __init__(self, total: int, control: list[str], as_json: bool, pretty: bool) -> None:
+    def __init__(
+        self, total: int, control: list[str], as_json: bool, pretty: bool, describe: Describe | None = None
+    ) -> None:
         self.written = 0
+        self._describe = describe or (lambda text: {})
         self._total, self._control = total, control
         self._json, self._pretty = as_json, pretty
 
@@ -44,7 +51,10 @@ class Writer:
         rows = zip(output.prompts, output.texts, output.seeds, output.steps, strict=True)
         shared = {"control": self._control, "allocation": str(output.settings.allocation)}
         return [
-            json.dumps({"prompt": prompt, "text": text, "seed": seed, "steps": steps} | shared, ensure_ascii=False)
+            json.dumps(
+                {"prompt": prompt, "text": text, "seed": seed, "steps": steps} | shared | self._describe(text),
+                ensure_ascii=False,
+            )
             for prompt, text, seed, steps in rows
         ]
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from tta_diffusion.cli.molecules import molecule_facts
 from tta_diffusion.cli.output import Writer
 from tta_diffusion.cli.request import Request
 from tta_diffusion.display import LiveView, NoView, ProgressView, View
@@ -71,7 +72,8 @@ def run(
     total, terminal = len(prompts) * request.num_samples, sys.stdout.isatty()
     config = pipeline.defaults.override(request.settings)
     view = choose_view(total, config, live and terminal and not as_json)
-    writer = Writer(total, request.control, as_json, terminal)
+    describe = molecule_facts(pipeline.tokenizer) if as_json else None
+    writer = Writer(total, request.control, as_json, terminal, describe)
     seed = secrets.randbits(31) if request.seed is None else request.seed
     # Texts that repel each other must be of one call, which remembers those of its finished batches.
     together = max(config.kept_at_once, request.num_samples) if config.variety else config.kept_at_once

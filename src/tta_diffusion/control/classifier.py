@@ -27,6 +27,7 @@ from tta_diffusion.denoiser.checkpoint import WEIGHTS, Unfilled, load_weights
 from tta_diffusion.fast.cuda_graphs import places_of
 from tta_diffusion.tokens.canvas import Canvas
 
+WHOLE_SHEET = "whole_sheet"  # a classifier's config says so where it was trained to read padding, too
 _WHOLE_MASK = ("bert", "roberta", "xlm-roberta", "camembert")
 # Tokens of a score batch on a CPU; on a GPU half of the batch, of no fewer tokens than keep it busy, which in float32
 # are more.
@@ -81,6 +82,8 @@ class AttributeObjective:
         """transformers asks a (B, L) mask whether it masks anything, for which a GPU must be waited for: there, the
         families that take masks of all pairs (B, 1, L, L) get one."""
         config: Any = getattr(self.model, "config", None)
+        if getattr(config, WHOLE_SHEET, False):
+            mask = torch.ones_like(mask)
         takes = getattr(config, "model_type", None) in _WHOLE_MASK and config._attn_implementation == "sdpa"
         if not (mask.is_cuda and takes):
             return mask.long()

@@ -75,6 +75,9 @@ class Guided:
     importance: Tensor | None = None  # (B, L); None where guidance did not act
 
 
+Objectives = list[tuple[Objective, float]]
+
+
 class Check(NamedTuple):
     """Something that must not go wrong, and whether it did not, as a number on the device."""
 
@@ -86,7 +89,7 @@ class Check(NamedTuple):
 class Guidance:
     """Weighted objectives and how to follow them."""
 
-    objectives: list[tuple[Objective, float]]
+    objectives: Objectives
     config: GuidanceConfig = GuidanceConfig()
 
     def prepare(self, canvas: Canvas) -> Canvas:
@@ -98,10 +101,10 @@ class Guidance:
     @property
     def needs_whole(self) -> bool:
         """True when some objective, or the settings, ask for distributions over the whole vocabulary."""
-        return self.config.support == 0 or not all(_embeds_only(objective) for objective, _ in self.judging)
+        return self.config.support == 0 or not all(embeds_only(objective) for objective, _ in self.judging)
 
     @property
-    def judging(self) -> list[tuple[Objective, float]]:
+    def judging(self) -> Objectives:
         """The objectives that do not act by pinning alone."""
         return [(o, weight) for o, weight in self.objectives if not getattr(o, "pins_only", False)]
 
@@ -164,16 +167,28 @@ class Guidance:
         with torch.enable_grad():
             leaf = logits.values.detach().float().requires_grad_(True)
             text = soft_text(logits, leaf, canvas, u, state)
-            total = self._total_score(text, checks)
-            if total is None:
-                return None, None
-            watched = text.embeddings if with_importance and self.config.importance == "embeddings" else []
-            gradient, *on_embeddings = torch.autograd.grad(total, [leaf, *watched])
+            return self.slope(leaf, text, checks, with_importance, logits.by_position)
+
+    def slope(
+        self,
+        leaf: Tensor,
+        text: SoftText,
+        checks: list[Check],
+        with_importance: bool,
+        by_position: Callable[[Tensor], Tensor] = lambda gradient: gradient,
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """The gradient of the total score on the leaf that the text was made from, and the norms (B, L) if asked for;
+        `by_position` makes (B, L, ...) of the gradient."""
+        total = self._total_score(text, checks)
+        if total is None:
+            return None, None
+        watched = text.embeddings if with_importance and self.config.importance == "embeddings" else []
+        gradient, *on_embeddings = torch.autograd.grad(total, [leaf, *watched])
         # One number: cheaper than a test of every entry.
         checks.append(Check("the guidance gradient is not finite", gradient.sum().isfinite()))
         norms = None
         if with_importance:
-            parts = on_embeddings or [logits.by_position(gradient)]
+            parts = on_embeddings or [by_position(gradient)]
             norms = torch.stack([part.float().norm(dim=-1) for part in parts]).sum(0)
         return gradient, norms
 
@@ -214,12 +229,12 @@ class Guidance:
         if not judging:
             return []
         text: SoftText = HardText(ids, canvas, u)
-        whole = text if all(_embeds_only(o) for o, _ in judging) else _one_hot(ids, canvas, vocab_size, u)
-        judged = [(o, weight, o.judge(text if _embeds_only(o) else whole)) for o, weight in judging]
+        whole = text if all(embeds_only(o) for o, _ in judging) else _one_hot(ids, canvas, vocab_size, u)
+        judged = [(o, weight, o.judge(text if embeds_only(o) else whole)) for o, weight in judging]
         return [(o, weight, judgement) for o, weight, judgement in judged if judgement is not None]
 
 
-def _embeds_only(objective: Objective) -> bool:
+def embeds_only(objective: Objective) -> bool:
     return getattr(objective, "embeds_only", False)
 
 

@@ -76,8 +76,8 @@ def soft_text(logits: Logits, values: Tensor, canvas: Canvas, u: float, state: S
 class HardText(SoftText):
     """Tokens (B, L) as they are, for objectives that use no more than `embed` and `mask` (`embeds_only`)."""
 
-    def __init__(self, ids: Tensor, canvas: Canvas, u: float) -> None:
-        self.canvas, self.u, self.state = canvas, u, None
+    def __init__(self, ids: Tensor, canvas: Canvas, u: float, state: State | None = None) -> None:
+        self.canvas, self.u, self.state = canvas, u, state
         self.embeddings = []
         self.ids = torch.where(canvas.pinned, canvas.ids, ids)
         self.mask = canvas.inside_text(self.ids)

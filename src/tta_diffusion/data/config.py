@@ -14,6 +14,7 @@ from tta_diffusion.common.configuration import build, load_yaml
 from tta_diffusion.common.registry import closest
 
 SHORTEST_LENGTH = 8
+TOKENIZER_KINDS = ("bpe", "smiles")
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ class PrepareConfig:
     length: int = 64
     vocab_size: int = 12_288  # of the tokenizer trained here
     tokenizer: str = ""  # a checkpoint directory to take the tokenizer from; empty: train one
+    tokenizer_kind: str = "bpe"  # of the one trained here: bpe, or smiles for molecules, whose size the data gives
     tokenizer_characters: int = 60_000_000  # sample the tokenizer is trained on
     bos: bool = True  # every sequence starts with <s>
     partial: float = 0.1  # share of sequences that hold a single sentence, so that lengths vary
@@ -85,6 +87,9 @@ class PrepareConfig:
             )
         if self.overlong not in ("cut", "drop"):
             raise ValueError(f"Unknown 'overlong' rule '{self.overlong}'.{closest(self.overlong, ['cut', 'drop'])}")
+        if self.tokenizer_kind not in TOKENIZER_KINDS:
+            hint = closest(self.tokenizer_kind, list(TOKENIZER_KINDS))
+            raise ValueError(f"Unknown 'tokenizer_kind' '{self.tokenizer_kind}'.{hint}")
         held_out = [source.name for source in self.sources if source.hold_out]
         if held_out and not self.deduplicate:
             raise ValueError(f"Source '{held_out[0]}' has 'hold_out', which works only with 'deduplicate: true'.")

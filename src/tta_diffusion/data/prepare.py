@@ -18,6 +18,7 @@ from tta_diffusion.data.dedupe import SeenParagraphs
 from tta_diffusion.data.documents import iterate_documents, remember_held_out
 from tta_diffusion.data.pack import Packing, SentenceIds, pack
 from tta_diffusion.data.sentences import split_sentences
+from tta_diffusion.data.smiles import smiles_tokenizer
 from tta_diffusion.data.sources import count_rows
 from tta_diffusion.data.tokenizer import backend, load_tokenizer, special_ids, train_tokenizer
 from tta_diffusion.data.writer import StoreWriter, explain_full_disk, token_dtype
@@ -88,7 +89,10 @@ def make_tokenizer(config: PrepareConfig, data_dir: Path, show: bool) -> PreTrai
     if config.tokenizer:
         return load_tokenizer(config.tokenizer)
     with Progress("training the tokenizer", config.tokenizer_characters, show) as progress:
-        return train_tokenizer(tokenizer_sample(config, data_dir, progress), config.vocab_size)
+        sample = tokenizer_sample(config, data_dir, progress)
+        if config.tokenizer_kind == "smiles":
+            return smiles_tokenizer(sample)
+        return train_tokenizer(sample, config.vocab_size)
 
 
 def tokenizer_sample(config: PrepareConfig, data_dir: Path, progress: Progress) -> Iterator[str]:

@@ -1,1 +1,1 @@
-"""A tour of the shipped model: a few prompts under control, constant and adaptive allocation side by side."""
+"""A tour of the shipped model: a few prompts under control, plain and guided feedback side by side."""

@@ -14,6 +14,7 @@ class Case:
     title: str
     prompt: str
     control: tuple[str, ...]
+    molecule: bool = False  # what is written is one, and can be drawn
 
     @property
     def classifiers(self) -> list[str]:
@@ -28,6 +29,8 @@ CASES = (
     Case("Detoxified", "The idiot who wrote this", ("toxicity=non-toxic",)),
     Case("Exactly 12 tokens", "The lake", ("length=12", "sentiment=positive")),
     Case("With keywords", "We", ("keywords=waiter,dessert", "sentiment=positive")),
+    Case("Drug-like", "", ("qed=high",), molecule=True),
+    Case("Many rings", "", ("rings=high",), molecule=True),
 )
 
 

@@ -33,13 +33,13 @@ def frames(sample: Sample) -> dict[str, Any]:
             marks.append(str(GIVEN * bool(trace.pinned[at]) + KEY * (at in keys) + CHANGED * bool(changed)))
         steps.append([tokens, "".join(levels), "".join(marks)])
     return {
-        "allocation": sample.allocation,
+        "name": sample.name,
         "text": trace.text,
         "words": list(words),
         "steps": steps,
         "u": [round(float(u), 3) for u in trace.u],
         "curves": _curves(sample),
-        "forgotten": None if math.isnan(sample.forgotten) else round(sample.forgotten, 3),
+        "lost": None if math.isnan(sample.lost) else round(100 * sample.lost, 1),
     }
 
 

@@ -1,5 +1,5 @@
 "use strict";
-// Draws every trajectory of the page from the JSON inside it. One slider moves both policies of a case.
+// Draws every trajectory of the page from the JSON inside it. One slider moves both texts of a case.
 const data = JSON.parse(document.getElementById("data").textContent);
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 const GIVEN = 1, KEY = 2, CHANGED = 4, ROW = 15;
@@ -87,7 +87,7 @@ function drawCurves(run) {
 }
 
 function drawPanel(run, moveTo) {
-  const panel = make("div"), head = make("h3", "", run.allocation), score = make("span");
+  const panel = make("div"), head = make("h3", "", run.name), score = make("span");
   const box = make("p", "draft"), rows = make("div", "plot rows"), labels = make("div"), field = make("div", "field");
   const canvas = make("canvas"), read = make("p", "read"), last = run.steps.length - 1;
   head.append(score);
@@ -133,7 +133,7 @@ function drawPanel(run, moveTo) {
     const step = Math.min(wanted, last);
     showDraft(box, run, step);
     const scores = run.curves.map((curve) => `p(${curve.label}) = ${curve.after[step].toFixed(2)}`);
-    if (run.forgotten !== null) scores.push(`forgotten ${Math.round(100 * run.forgotten)}%`);
+    if (run.lost !== null) scores.push(`lost ${run.lost.toFixed(1)} points a step`);
     score.textContent = scores.join(" · ");
     for (const cursor of cursors) cursor.style.left = `${(100 * step) / (last + 1)}%`;
   };

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 
 from tta_diffusion.bench.style import STYLE
 from tta_diffusion.demo.frames import LEVELS, frames
-from tta_diffusion.demo.run import Pair, Sample
+from tta_diffusion.demo.molecules import drawing
+from tta_diffusion.demo.run import FEEDBACK, Pair, Sample
 from tta_diffusion.display import heat, printable
 
 
@@ -29,14 +29,13 @@ def page(pairs: Sequence[Pair], made: str) -> str:
 <title>Token timestep allocation: how the texts came to be</title><style>{STYLE}{style}</style></head><body>
 <h1>Token timestep allocation</h1>
 <p>A diffusion language model writes all tokens of a text at once, from noise, in many steps. At every step a
-classifier pushes the draft towards what was asked for; the next step may take that back. With <b>constant</b>
-allocation all tokens are equally free to change; with <b>adaptive</b> allocation those that matter to the classifier
-settle first, and keep what they were told. Both start from the same noise.</p>
+classifier pushes the draft towards what was asked for; the next step may take that back. {_story(pairs)} Both start
+from the same noise.</p>
 <p class="made">{escape(printable(made))}</p>
 <h2>The texts</h2>
 {_summary(pairs)}
-<p class="note">p is what the guiding classifier thinks of the finished text. Forgotten is the share of the five key
-tokens of a step that the next step takes back, on average.</p>
+<p class="note">p is what the guiding classifier thinks of the finished text. Lost is how much p falls from after the
+push of a step to before the push of the next, on average.</p>
 <h2>How they came to be</h2>
 <ul class="legend">
 <li>{_legend()}</li>
@@ -55,8 +54,22 @@ a token of the finished text and a column is a step; it is blank where the draft
 """
 
 
+def _story(pairs: Sequence[Pair]) -> str:
+    """What the two ways are."""
+    if {sample.name for sample in pairs[0].samples} == set(FEEDBACK):
+        return (
+            "The model also sees its own last prediction. With <b>plain feedback</b> that is the one from before the "
+            "push, and much of the push is lost; with <b>guided feedback</b> it is the one from after it, and the text "
+            "keeps what it was told."
+        )
+    return (
+        "With <b>constant</b> allocation all tokens are equally free to change; with <b>adaptive</b> allocation those "
+        "that matter to the classifier settle first."
+    )
+
+
 def _summary(pairs: Sequence[Pair]) -> str:
-    heads = "".join(f"<th>{escape(sample.allocation)}</th>" for sample in pairs[0].samples)
+    heads = "".join(f"<th>{escape(sample.name)}</th>" for sample in pairs[0].samples)
     rows = []
     for pair in pairs:
         asked = f"<td><b>{escape(pair.case.title)}</b><small>{escape(', '.join(pair.case.control))}</small></td>"
@@ -69,10 +82,8 @@ def _cell(sample: Sample) -> str:
     shown = escape(printable(text, " ")) or '<span class="empty">empty</span>'
     if text.startswith(prompt):
         shown = f"<b>{escape(prompt)}</b>{escape(printable(text[len(prompt) :], ' '))}"
-    facts = [f"p({label}) = {p:.2f}" for label, p in sample.confidence.items()]
-    if not math.isnan(sample.forgotten):
-        facts.append(f"forgotten {sample.forgotten:.0%}")
-    return f'<td data-name="{escape(sample.allocation)}">{shown}<small>{escape(", ".join(facts))}</small></td>'
+    drawn = drawing(text) if sample.case.molecule else ""
+    return f'<td data-name="{escape(sample.name)}">{drawn}{shown}<small>{escape(", ".join(sample.facts))}</small></td>'
 
 
 def _section(number: int, pair: Pair) -> str:

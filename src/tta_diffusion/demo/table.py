@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
@@ -25,7 +24,7 @@ def _wide(pairs: Sequence[Pair]) -> Table:
     grid = Table(show_lines=True, expand=True)
     grid.add_column("asked for", min_width=18, max_width=24, overflow="fold")
     for sample in pairs[0].samples:
-        grid.add_column(sample.allocation, ratio=1)
+        grid.add_column(sample.name, ratio=1)
     for pair in pairs:
         asked = Text(pair.case.title, "bold").append("\n" + "\n".join(pair.case.control), "not bold dim")
         grid.add_row(asked, *(Group(_text(sample), _facts(sample)) for sample in pair.samples))
@@ -37,7 +36,7 @@ def _narrow(pairs: Sequence[Pair]) -> Group:
     for pair in pairs:
         blocks.append(Text(pair.case.title, "bold").append("  " + " ".join(pair.case.control), "not bold dim"))
         for sample in pair.samples:
-            blocks.append(Padding(Group(Text(sample.allocation, "dim"), _text(sample), _facts(sample)), (0, 0, 0, 2)))
+            blocks.append(Padding(Group(Text(sample.name, "dim"), _text(sample), _facts(sample)), (0, 0, 0, 2)))
         blocks.append(Text())
     return Group(*blocks)
 
@@ -51,7 +50,4 @@ def _text(sample: Sample) -> Text:
 
 
 def _facts(sample: Sample) -> Text:
-    facts = [f"p({label}) = {p:.2f}" for label, p in sample.confidence.items()]
-    if not math.isnan(sample.forgotten):
-        facts.append(f"forgotten {sample.forgotten:.0%}")
-    return Text(", ".join(facts), "dim")
+    return Text(", ".join(sample.facts), "dim")

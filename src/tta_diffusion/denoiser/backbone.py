@@ -83,6 +83,14 @@ class Backbone(nn.Module):
     def max_length(self) -> int:
         return int(self.config.max_position_embeddings) - self.family.position_offset
 
+    def without_words(self) -> Backbone:
+        """The encoder alone: neither table nor head, for embeddings of another kind."""
+        encoder = self.model.base_model
+        assert isinstance(encoder, PreTrainedModel)
+        encoder.set_input_embeddings(None)  # type: ignore[arg-type]
+        self.model = encoder
+        return self
+
     def encode(self, embeds: Tensor) -> Tensor:
         extra = {"use_cache": False} if self.family.causal else {}
         return self.model.base_model(inputs_embeds=embeds, **extra).last_hidden_state

@@ -25,10 +25,13 @@ class DenoiserConfig:
     regime: str = "simplex"  # which diffusion it was trained for (see `sampling.regimes`)
     schedule: str = "cosine"
     scale: float = 5.0  # K of the simplex
+    embedding_width: int | None = None  # D of the gaussian regime
     self_conditioning: str = "mean"
     # The time told to the denoiser: the global one for every token, or the allocated time of each token. A model
     # trained with one time for a sequence should be told the global one.
     time_conditioning: str = "global"
+    timed: bool = True  # False: the network is told no time, as a masked language model is not
+    mask_token: int | None = None  # what hides a token in the masked regime
     tied_input: bool = True  # soft tokens use the backbone's own embedding table
     shift_predictions: bool = False  # position i is predicted by the hidden state of i - 1 (decoder backbones)
     trained_steps: int | None = None  # T of the training grid, the fewest of several; None: continuous time

@@ -52,6 +52,13 @@ def get_schedule(name: str) -> AlphaBar:
     return SCHEDULES.get(name)
 
 
+def slope(alpha_bar: AlphaBar, u: Tensor) -> Tensor:
+    """d alpha_bar / du at times u, at most 0."""
+    with torch.enable_grad():
+        leaf = u.detach().requires_grad_(True)
+        return torch.autograd.grad(alpha_bar(leaf).sum(), leaf)[0]
+
+
 def time_at(alpha_bar: AlphaBar, level: Tensor) -> Tensor:
     """The time u with alpha_bar(u) = level, by bisection (every schedule falls strictly)."""
     low, high = torch.zeros_like(level), torch.ones_like(level)

@@ -4,10 +4,10 @@ The model reads examples, the text, and the question's beginning ("Sentiment:");
 is what it may answer. A small model has habits (after four examples it likes the last label), so its scores are
 centred: the mean log-probability of each word over labelled texts, as many of each label, is taken off.
 
-    python -m tta_diffusion.evaluation.prompted --data-dir DATA
+    python -m tta_diffusion.evaluation.prompted --data-dir DATA --rows 3000
 
 measures both for our standard scorer, Gemma-3-270M: the offsets on training rows, the accuracy on SST-2's validation
-rows and on AG News's test rows.
+rows (87.0 %, without offsets the same) and on AG News's test rows (76.0 %, without offsets 61.9 %).
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ QUESTIONS = {
             ("The road is closed again and nobody says why.", "negative"),
             ("The lake lay quiet in the morning light, and we were happy.", "positive"),
         ),
+        (-0.742, -0.787),
     ),
     "topic": Question(
         "Topic",
@@ -64,6 +65,7 @@ QUESTIONS = {
             ("The new chip needs half as much power, its makers say.", "sci-tech"),
             ("The striker scored twice before half time.", "sports"),
         ),
+        (-1.146, -2.813, -1.496, -2.813),
     ),
 }
 

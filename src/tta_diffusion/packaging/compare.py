@@ -1,4 +1,4 @@
-"""What packing costs: the validation cross-entropy of two forms of a model on the same batches."""
+"""What packing costs: the validation loss of two forms of a model on the same batches."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tta_diffusion.data.store import MixtureSampler, TokenStore
-from tta_diffusion.denoiser.model import SimplexDenoiser
+from tta_diffusion.denoiser.checkpoint import read_regime
+from tta_diffusion.sampling.regimes import REGIMES
 from tta_diffusion.training.config import ModelSettings, OptimSettings, RunSettings, TrainConfig
-from tta_diffusion.training.objective import TrainingModel
+from tta_diffusion.training.regimes import TRAINING
 from tta_diffusion.training.validate import validation_loss
 
 
@@ -37,7 +38,8 @@ def compare(
 
 
 def _losses(directory: Path, store: TokenStore, batches: int, size: int, device: str) -> dict[str, float]:
-    denoiser = SimplexDenoiser.from_pretrained(directory, device)
+    regime = read_regime(directory)
+    denoiser = REGIMES.get(regime).load(directory, device)
     if denoiser.config.vocab_size != store.vocab_size:
         raise ValueError(
             f"the model '{directory}' has {denoiser.config.vocab_size} tokens, the corpus {store.vocab_size}: "
@@ -46,9 +48,9 @@ def _losses(directory: Path, store: TokenStore, batches: int, size: int, device:
     config = TrainConfig(
         data=str(store.directory),
         out="",
-        model=ModelSettings(start=str(directory)),
+        model=ModelSettings(start=str(directory), regime=regime),
         optim=OptimSettings(batch=size, micro_batch=size),
         run=RunSettings(eval_batches=batches),
     )
-    found = validation_loss(TrainingModel(denoiser), MixtureSampler(store, "validation"), config)
+    found = validation_loss(TRAINING.get(regime).objective(denoiser), MixtureSampler(store, "validation"), config)
     return {name.removeprefix("validation/"): value for name, value in found.items()}

@@ -8,20 +8,22 @@ can be read in the same way, so that nothing that uses a prediction asks which o
     lowered(rule, nats)      with the logits of some of the likeliest tokens lowered
     probability(ids)         (B, L) of given tokens
     negative_entropy()       (B, L) sum_v p log p
+    margin()                 (B, L) how far the likeliest token is ahead of the next
     by_position(x)           (B, L, ...) what is shaped like `values`, at the positions of the text
     tokens(other, share)     as self-conditioning sees it, `share` of it and the rest of another prediction
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from tta_diffusion.tokens.canvas import Canvas
 from tta_diffusion.tokens.soft_tokens import DenseTokens
-from tta_diffusion.tokens.top_logits import TOP, FreeRows, Rule, TopLogits, negative_entropy, top_logits
+from tta_diffusion.tokens.top_logits import TOP, FreeRows, Rule, TopLogits, lead, negative_entropy, top_logits
 
 
 @dataclass(frozen=True)
@@ -30,14 +32,14 @@ class DenseLogits:
 
     values: Tensor
 
-    def moved(self, values: Tensor) -> DenseLogits:
-        return DenseLogits(values)
+    def moved(self, values: Tensor) -> Self:
+        return replace(self, values=values)
 
-    def lowered(self, rule: Rule, nats: float) -> DenseLogits:
+    def lowered(self, rule: Rule, nats: float) -> Self:
         rows = self.values.flatten(0, 1)
         top = rows.topk(min(TOP, rows.shape[-1]), dim=-1)
         places = torch.arange(len(rows), device=rows.device)
-        return DenseLogits(
+        return self.moved(
             rows.scatter(-1, top.indices, top.values - nats * rule(top.indices, places)).view_as(self.values)
         )
 
@@ -50,6 +52,10 @@ class DenseLogits:
         """(B, L) sum_v p log p, at most 0; larger where the prediction is surer."""
         return negative_entropy(self.values)
 
+    def margin(self) -> Tensor:
+        """(B, L) the probability of the likeliest token less that of the next."""
+        return lead(self.values.float().softmax(-1))
+
     def by_position(self, values: Tensor) -> Tensor:
         return values
 
@@ -58,6 +64,25 @@ class DenseLogits:
         if other is None or share == 1:
             return DenseTokens(self.values)
         return DenseTokens((share * self.values.softmax(-1) + (1 - share) * other.values.softmax(-1)).log())
+
+
+@dataclass(frozen=True)
+class TiltedLogits(DenseLogits):
+    """p(x_0) exp(tilt): a prediction pushed by guidance on the tokens themselves, which a process of discrete states
+    applies to its next state as well."""
+
+    tilt: Tensor  # (B, L, V)
+
+    @property
+    def plain(self) -> Tensor:
+        """(B, L, V) before the push."""
+        return self.values - self.tilt
+
+    def moved(self, values: Tensor) -> TiltedLogits:
+        return TiltedLogits(values, self.tilt)
+
+    def lowered(self, rule: Rule, nats: float) -> TiltedLogits:
+        return self.moved(super().lowered(rule, nats).values)
 
 
 Logits = DenseLogits | TopLogits

@@ -112,6 +112,10 @@ class TopLogits:
         """(B, L) sum_v p log p; 0 where tokens are given."""
         return self.free.spread(torch.cat([negative_entropy(self.whole(block)) for block in self.blocks()]))
 
+    def margin(self) -> Tensor:
+        """(B, L) the probability of the likeliest token less that of the next; 1 where tokens are given."""
+        return self.free.spread(lead(self.weights), fill=1)
+
     def probability(self, ids: Tensor) -> Tensor:
         """(B, L) the probability of ids (B, L); 1 where they are given."""
         chosen = ids.flatten()[self.free.places][:, None]
@@ -173,6 +177,12 @@ def negative_entropy(logits: Tensor) -> Tensor:
     """(...) sum_v p log p of logits (..., V)."""
     log_p = logits.float().log_softmax(-1)
     return (log_p.exp() * log_p.clamp_min(torch.finfo(torch.float32).min)).sum(-1)
+
+
+def lead(probs: Tensor) -> Tensor:
+    """(...) the largest of probabilities (..., n) less the next."""
+    first, second = probs.topk(2, dim=-1).values.unbind(-1)
+    return first - second
 
 
 def blocks(stop: int, logits: Tensor, start: int = 0, buffers: int = 1) -> Iterator[slice]:

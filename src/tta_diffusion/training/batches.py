@@ -22,7 +22,7 @@ from tta_diffusion.training.times import TimeSampler
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """The arguments of `TrainingModel.forward`, and the seed of its noise."""
+    """The arguments of `TrainingObjective.forward`, and the seed of its noise."""
 
     ids: Tensor
     pinned: Tensor

@@ -26,11 +26,14 @@ class ModelSettings:
 
     start: str | None = None
     backbone: dict[str, Any] | None = None
+    regime: str = "simplex"  # which diffusion it is trained for (see `training.regimes`)
     length: int | None = None  # None: the length of the prepared sequences
     schedule: str = "cosine"
     scale: float = 5.0
+    embedding_width: int = 128  # of the gaussian regime
     self_conditioning: str = "mean"
     time_conditioning: str = "token"
+    timed: bool = True  # False: the network is told no time (a masked language model knows none)
     tied_input: bool = True
     sampling: dict[str, Any] = field(default_factory=dict)  # what a call uses where it gives nothing else
     shift: bool | None = None  # predict each token one position before it; None: as a causal start was trained

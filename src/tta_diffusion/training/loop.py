@@ -19,9 +19,8 @@ from tta_diffusion.training.batches import MicroBatch, check_shares, stream
 from tta_diffusion.training.config import TrainConfig
 from tta_diffusion.training.distributed import Group, forget_gathered, parallelise, setup, skip_sync
 from tta_diffusion.training.log import RunLog
-from tta_diffusion.training.objective import TrainingModel
 from tta_diffusion.training.record import check_same_data, describe, model_card, write_record
-from tta_diffusion.training.start import build_denoiser
+from tta_diffusion.training.regimes import TRAINING
 from tta_diffusion.training.state import TrainState
 from tta_diffusion.training.throughput import Stopwatch, flops_per_token, peak_flops
 from tta_diffusion.training.times import TimeSampler, learning_rate, training_grids
@@ -35,13 +34,13 @@ class Run:
 
     def __init__(self, config: TrainConfig, group: Group | None = None) -> None:
         self.config, self.group = config, group or setup()
-        self.out = Path(config.out)
+        self.out, self.regime = Path(config.out), TRAINING.get(config.model.regime)
         check_shares(config, self.group)
         self.store = TokenStore.open(config.data)
         self.data = MixtureSampler(self.store, "train", config.run.seed, config.weights)
         torch.set_float32_matmul_precision("high")
         torch.manual_seed(config.run.seed)
-        self.model = TrainingModel(build_denoiser(config, self.store)).to(self.group.device)
+        self.model = self.regime.objective(self.regime.build(config, self.store)).to(self.group.device)
         self.runner = self._runner()
         grids = training_grids(config.time, self.model.alpha_bar, self.model.vocab_size)
         times = TimeSampler(config.time, grids=grids)
@@ -210,13 +209,13 @@ class Run:
         return target
 
     def _write_model(self, directory: Path, averaged: dict[str, Tensor]) -> None:
-        denoiser = build_denoiser(self.config, self.store)
+        denoiser = self.regime.build(self.config, self.store)
         named = {name.removeprefix("denoiser."): value for name, value in averaged.items()}
         denoiser.load_state_dict(named, strict=False)
         TTAPipeline(denoiser, load_tokenizer(self.store.tokenizer_dir)).save_pretrained(directory)
         result = {}
         if self.store.count("validation"):
-            probe = TrainingModel(denoiser.eval()).to(self.group.device)
+            probe = self.regime.objective(denoiser.eval()).to(self.group.device)
             result = validation_loss(probe, MixtureSampler(self.store, "validation"), self.config)
         card = model_card(self.config, self.store, denoiser, self.state.step, result)
         (directory / "README.md").write_text(card)

@@ -1,4 +1,4 @@
-"""The training objective: cross-entropy of the clean tokens given corrupted ones.
+"""The simplex's training objective: cross-entropy of the clean tokens given corrupted ones.
 
     L = E_{x, u, eps}  sum_i CE( logits_theta(x_u)_i , x_i )        over the positions that are not given
 
@@ -12,49 +12,33 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from tta_diffusion.denoiser.model import SimplexDenoiser
 from tta_diffusion.diffusion.noise import noisy_simplex
-from tta_diffusion.diffusion.schedule import get_schedule
 from tta_diffusion.tokens.soft_tokens import DenseTokens
-from tta_diffusion.training.distributed import transformer_layers
+from tta_diffusion.training.objectives.base import TrainingObjective
 
 
-class TrainingModel(nn.Module):
+class TrainingModel(TrainingObjective):
     """The denoiser with its corruption and loss: one call from clean tokens to the loss of each."""
 
+    denoiser: SimplexDenoiser
+
     def __init__(self, denoiser: SimplexDenoiser) -> None:
-        super().__init__()
-        self.denoiser = denoiser
-        self.alpha_bar = get_schedule(denoiser.config.schedule)
+        super().__init__(denoiser)
         self.scale = denoiser.config.scale
-        self.vocab_size = denoiser.config.vocab_size
-        self.global_time = denoiser.config.time_conditioning == "global"
         self._inputs, self._loss = self._noisy_inputs, self._cross_entropy
 
     def compile_parts(self) -> None:
-        """Compiles the repeated layer once for all its copies, and the two ends over the vocabulary.
-
-        Compiling the whole model would take minutes to gain little more.
-        """
-        for layer in transformer_layers(self.denoiser):
-            layer.compile(dynamic=False)
+        """The repeated layer, and the two ends over the vocabulary."""
+        super().compile_parts()
         self._inputs = torch.compile(self._noisy_inputs, dynamic=False)
         self._loss = torch.compile(self._cross_entropy, dynamic=False)
 
     def forward(self, ids: Tensor, pinned: Tensor, shared: Tensor, times: Tensor, earlier: Tensor, form: str) -> Tensor:
-        """Cross-entropy of every position, (B, L), zero where pinned.
-
-        Args:
-            ids: (B, L) clean tokens.
-            pinned: (B, L) tokens shown clean.
-            shared: (B,) the global time of each sequence.
-            times: (B, L) the time of each token.
-            earlier: (B, L) for `rollout`: the times one sampler step before.
-            form: plain, self_condition or rollout.
-        """
-        told = shared[:, None].expand_as(times) if self.global_time else times
+        """Cross-entropy of every position, (B, L), zero where pinned; the arguments are those of every objective."""
+        told = self.told(shared, times)
         seen, previous, eps = ids, None, self._noise(ids)
         if form == "self_condition":
             previous = self._first_prediction(ids, eps, times, told, pinned)

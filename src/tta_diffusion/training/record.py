@@ -11,7 +11,7 @@ from typing import Any
 
 from tta_diffusion import __version__
 from tta_diffusion.data.store import TokenStore
-from tta_diffusion.denoiser.model import SimplexDenoiser
+from tta_diffusion.denoiser.network import NetworkDenoiser
 from tta_diffusion.training.config import TrainConfig
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "accelerate")
@@ -67,7 +67,7 @@ def write_record(out: Path, record: dict[str, Any]) -> None:
 
 
 def model_card(
-    config: TrainConfig, store: TokenStore, denoiser: SimplexDenoiser, step: int, result: dict[str, Any]
+    config: TrainConfig, store: TokenStore, denoiser: NetworkDenoiser, step: int, result: dict[str, Any]
 ) -> str:
     """A short README for the weights."""
     millions = sum(p.numel() for p in denoiser.parameters()) / 1e6
@@ -79,7 +79,9 @@ def model_card(
     grids = " and ".join(map(str, config.time.grids))
     grid = f"the {config.time.spacing} grid of {grids} times" if grids else "continuous time"
     losses = "\n".join(f"| {name.split('/')[-1]} | {value:.3f} |" for name, value in result.items())
-    return f"""# Simplex diffusion denoiser
+    regime = config.model.regime
+    unit = "cross-entropy (nats a token, self-conditioned)" if regime == "simplex" else "loss (a token)"
+    return f"""# {regime.capitalize()} diffusion denoiser
 
 {millions:.1f}M parameters, {denoiser.backbone.config.model_type} backbone, vocabulary {store.vocab_size:,}, length
 {denoiser.config.length}. Trained with tta-diffusion {__version__} for {step:,} steps of {config.optim.batch} sequences
@@ -89,7 +91,7 @@ on {grid}; weights are the moving average (decay {config.optim.ema}).
 |---|---|---|
 {sources}
 
-Validation cross-entropy (nats a token, self-conditioned) by time:
+Validation {unit} by time:
 
 | | |
 |---|---|

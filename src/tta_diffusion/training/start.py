@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, TypeVar
 
 from tta_diffusion.data.store import TokenStore
-from tta_diffusion.denoiser.checkpoint import CONFIG
+from tta_diffusion.denoiser.checkpoint import CONFIG, read_regime
 from tta_diffusion.denoiser.config import DenoiserConfig
 from tta_diffusion.denoiser.model import SimplexDenoiser
+from tta_diffusion.denoiser.network import NetworkDenoiser
 from tta_diffusion.settings import GenerationConfig
 from tta_diffusion.training.config import TrainConfig
 
+N = TypeVar("N", bound=NetworkDenoiser)
+
 
 def build_denoiser(config: TrainConfig, store: TokenStore) -> SimplexDenoiser:
-    """The denoiser of `config.model`, checked against the data it will be trained on."""
+    """The simplex denoiser of `config.model`, checked against the data it will be trained on."""
+    model = config.model
+    own = {"scale": model.scale, "self_conditioning": model.self_conditioning, "tied_input": model.tied_input}
+    return start_from(SimplexDenoiser, config, store, own)
+
+
+def start_from(kind: type[N], config: TrainConfig, store: TokenStore, own: dict[str, Any]) -> N:
+    """A denoiser of a kind with the settings `own` of its regime, and those of `config.model` that all regimes have.
+
+    Going on from a denoiser of another regime keeps its weights alone; they must be the same ones.
+    """
     model = config.model
     length = model.length or store.length
     if length < store.length:
@@ -21,22 +35,14 @@ def build_denoiser(config: TrainConfig, store: TokenStore) -> SimplexDenoiser:
     trained_steps = min(config.time.grids, default=None)
     if model.start is None:
         assert model.backbone is not None
-        denoiser = _fresh(config, store, length)
+        denoiser = _fresh(kind, config, store, length, own)
     elif (Path(model.start) / CONFIG).is_file():
-        denoiser = SimplexDenoiser.from_pretrained(model.start)
+        other = {} if read_regime(model.start) == model.regime else _shared(config) | own
+        denoiser = kind.from_pretrained(model.start, **other)
         denoiser.with_config(time_conditioning=model.time_conditioning, length=length)
     else:
         shift = {} if model.shift is None else {"shift_predictions": model.shift}
-        denoiser = SimplexDenoiser.from_backbone(
-            model.start,
-            length=length,
-            schedule=model.schedule,
-            scale=model.scale,
-            self_conditioning=model.self_conditioning,
-            time_conditioning=model.time_conditioning,
-            tied_input=model.tied_input,
-            **shift,
-        )
+        denoiser = kind.from_backbone(model.start, length=length, **_shared(config), **own, **shift)
     if denoiser.config.vocab_size < store.vocab_size:
         raise ValueError(
             f"the corpus '{config.data}' has {store.vocab_size} tokens, the model {denoiser.config.vocab_size}: "
@@ -50,7 +56,13 @@ def build_denoiser(config: TrainConfig, store: TokenStore) -> SimplexDenoiser:
     return denoiser.with_config(trained_steps=trained_steps).train()
 
 
-def _fresh(config: TrainConfig, store: TokenStore, length: int) -> SimplexDenoiser:
+def _shared(config: TrainConfig) -> dict[str, Any]:
+    model = config.model
+    names = ("regime", "schedule", "time_conditioning", "timed")
+    return {name: getattr(model, name) for name in names}
+
+
+def _fresh(kind: type[N], config: TrainConfig, store: TokenStore, length: int, own: dict[str, Any]) -> N:
     special = store.special_ids
     names = {"pad": "pad_token_id", "eos": "eos_token_id", "bos": "bos_token_id"}
     raw = {name: special[key] for key, name in names.items() if key in special}
@@ -59,14 +71,4 @@ def _fresh(config: TrainConfig, store: TokenStore, length: int) -> SimplexDenois
         raise ValueError(
             f"model.backbone.vocab_size is {raw['vocab_size']}, but the corpus has {store.vocab_size} tokens"
         )
-    return SimplexDenoiser(
-        DenoiserConfig(
-            backbone=raw,
-            length=length,
-            schedule=config.model.schedule,
-            scale=config.model.scale,
-            self_conditioning=config.model.self_conditioning,
-            time_conditioning=config.model.time_conditioning,
-            tied_input=config.model.tied_input,
-        )
-    )
+    return kind(DenoiserConfig(backbone=raw, length=length, **_shared(config), **own))

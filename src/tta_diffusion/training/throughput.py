@@ -6,22 +6,22 @@ import time
 
 import torch
 
-from tta_diffusion.denoiser.model import SimplexDenoiser
+from tta_diffusion.denoiser.network import NetworkDenoiser
 
 # Dense bf16 peaks from the vendors' data sheets, FLOP/s.
 PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12}
 
 
-def flops_per_token(denoiser: SimplexDenoiser, self_condition: float, rollout: float) -> float:
+def flops_per_token(denoiser: NetworkDenoiser, self_condition: float, rollout: float) -> float:
     """Training FLOPs a token: 6 a weight for a pass with gradient, 2 for the extra pass without.
 
-    Weights are those of the layers, the head and the soft embedding (two V x H products, tied or not); attention adds
-    12 layers * width * length. Activation functions, softmax and noise are left out, as usual for MFU.
+    Weights are those of the layers, the head and, where inputs are soft, their embedding (V x H products, tied or not);
+    attention adds 12 layers * width * length. Activation functions, softmax and noise are left out, as usual for MFU.
     """
     config = denoiser.backbone.config
-    vocabulary = config.vocab_size * config.hidden_size
+    vocabulary = config.vocab_size * (denoiser.config.embedding_width or config.hidden_size)
     layers = sum(p.numel() for n, p in denoiser.named_parameters() if p.ndim == 2 and p.shape[0] != config.vocab_size)
-    weights = layers + 2 * vocabulary
+    weights = layers + (2 if denoiser.soft_inputs else 1) * vocabulary
     attention = 12 * config.num_hidden_layers * config.hidden_size * denoiser.config.length
     extra = rollout + (1 - rollout) * self_condition
     return 6 * weights + attention + extra * (2 * weights + attention / 3)

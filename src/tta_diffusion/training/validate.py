@@ -1,4 +1,4 @@
-"""Validation: cross-entropy at fixed times, and a few texts to read."""
+"""Validation: the loss at fixed times, and a few texts to read."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from tta_diffusion.data.store import MixtureSampler
 from tta_diffusion.pipeline import TTAPipeline
 from tta_diffusion.training.batches import micro_seed
 from tta_diffusion.training.config import TrainConfig
-from tta_diffusion.training.objective import TrainingModel, prefix_mask
+from tta_diffusion.training.objective import prefix_mask
+from tta_diffusion.training.objectives.base import TrainingObjective
 
 TIMES = (0.1, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.8, 1.0)
 PROMPTS = ("The pizza", "The movie", "The president of the country", "In summary")
 
 
 @torch.no_grad()
-def validation_loss(model: TrainingModel, data: MixtureSampler, config: TrainConfig) -> dict[str, float]:
-    """Mean cross-entropy (nats a token) over predicted, unpadded positions at each of TIMES, and their mean.
+def validation_loss(model: TrainingObjective, data: MixtureSampler, config: TrainConfig) -> dict[str, float]:
+    """Mean loss (the simplex's in nats a token) over predicted, unpadded positions at each of TIMES, and their mean.
 
     The same sequences, prefixes and noise every time, with one time for a sequence and self-conditioning where the
     model has it, so that numbers of different runs on the same corpus compare. `validation/allocated` is the mean at
@@ -48,13 +49,13 @@ def validation_loss(model: TrainingModel, data: MixtureSampler, config: TrainCon
     return {"validation/loss": float(means.mean()), "validation/allocated": float(allocated.mean()), **named}
 
 
-def _loss_at(model: TrainingModel, ids: Tensor, pinned: Tensor, u: float, times: Tensor, form: str) -> Tensor:
+def _loss_at(model: TrainingObjective, ids: Tensor, pinned: Tensor, u: float, times: Tensor, form: str) -> Tensor:
     shared = torch.full((len(ids),), u, device=ids.device)
     with torch.autocast(ids.device.type, torch.bfloat16, enabled=ids.device.type == "cuda"):
         return model(ids, pinned, shared, times, times, form)
 
 
-def sample_texts(model: TrainingModel, pipeline: TTAPipeline, config: TrainConfig) -> list[str]:
+def sample_texts(model: TrainingObjective, pipeline: TTAPipeline, config: TrainConfig) -> list[str]:
     """The first texts for fixed prompts and seed, without guidance."""
     was_training = model.training
     model.eval()

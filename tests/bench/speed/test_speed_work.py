@@ -27,8 +27,8 @@ def case(control: bool) -> Case:
     return Case(BATCH, LENGTH, V, control, backbone="small", measured=STEPS)
 
 
-def run_ours(control: bool, steps: int = STEPS) -> Callable[[], object]:
-    one = case(control)
+def run_ours(control: bool, steps: int = STEPS, vocab: int = V) -> Callable[[], object]:
+    one = replace(case(control), vocab=vocab)
     sampler = contenders.sampler_like(contenders.sampler_of(one, steps), steps)
     canvas, seeds = contenders.sheet(one), Randomness.from_seeds(list(range(BATCH)))
     contenders.sampler_like(sampler, 1).sample(canvas, seeds)  # what is kept for the whole life of a model
@@ -127,7 +127,7 @@ def test_a_step_hardly_waits_for_the_device(control, waits, monkeypatch):
     monkeypatch.setattr(contenders, "TOP_P", 1e-6)
     counted = []
     for steps in (3, 6):
-        run = run_ours(control, steps)
+        run = run_ours(control, steps, vocab=2000)
         with Counting(1, V) as counting:
             run()
         counted.append(counting.waits)

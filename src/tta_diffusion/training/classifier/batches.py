@@ -7,7 +7,7 @@ has none of gets no share: without a teacher only the classes take turns.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -31,6 +31,10 @@ class Batch:
     def mask(self) -> Tensor:
         """(B, L) 1 up to and including the end token."""
         return (torch.arange(self.ids.shape[1], device=self.ids.device) < self.lengths[:, None]).long()
+
+    def whole(self) -> Batch:
+        """With padding as part of the texts."""
+        return replace(self, lengths=torch.full_like(self.lengths, self.ids.shape[1]))
 
     def to(self, device: torch.device) -> Batch:
         return Batch(*(x.to(device, non_blocking=True) for x in (self.ids, self.lengths, self.labels)))

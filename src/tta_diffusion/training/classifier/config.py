@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from tta_diffusion.common.registry import closest
 from tta_diffusion.diffusion.noise import ENGINES
 from tta_diffusion.diffusion.schedule import get_schedule
+
+PROCESSES = ("simplex", "uniform")
 
 
 @dataclass(frozen=True)
@@ -21,19 +24,25 @@ class ModelSettings:
 class SoftSettings:
     """Inputs as they occur while a text is being written (see `soft`): shares of the sequences of a batch."""
 
-    noisy: float = 0.2  # noisy simplex
+    process: str = "simplex"  # of the noise: simplex, or uniform for denoisers of tokens that others replace
+    noisy: float = 0.2  # a noisy text of that process
     mixture: float = 0.3  # the true token mixed with others
     replaced: float = 0.1  # some tokens replaced
     predicted: float = 0.0  # as the denoiser in `denoiser` predicts it from a noisy text
     nonsense: float = 0.0  # rows of words without sense, as a share of the batch beside it, to be found undecided
     frames: float = 0.0  # rows that lost their telling words, likewise
     denoiser: str | None = None  # directory of a model on the vocabulary of the data
-    times: tuple[float, float] = (0.0, 0.7)  # of the noisy simplex; later ones leave nothing of the text
+    times: tuple[float, float] = (0.0, 0.7)  # of the noise; later ones than 0.7 leave nothing of a text on the simplex
     schedule: str = "cosine"
     scale: float = 5.0  # K of the simplex
     engine: str = "auto"  # of the noise: dense, tail, or dense on a GPU and tail elsewhere
     prefix: float = 0.5  # share of the soft sequences whose beginning is clean, like a prompt
     evaluate: tuple[float, ...] = (0.15, 0.3, 0.45)  # times that the report shows
+
+    @property
+    def whole_sheet(self) -> bool:
+        """Whether padding is read, too: the uniform process replaces it like any token, so no text shows its end."""
+        return self.process == "uniform"
 
     @property
     def shares(self) -> dict[str, float]:
@@ -93,6 +102,8 @@ class ClassifierConfig:
             raise ValueError("model: give 'start' (an encoder to go on from) or 'backbone' with a 'model_type'")
         soft = self.soft
         get_schedule(soft.schedule)
+        if soft.process not in PROCESSES:
+            raise ValueError(f"Unknown soft.process '{soft.process}'.{closest(soft.process, list(PROCESSES))}")
         if soft.engine != "auto":
             ENGINES.get(soft.engine)
         if min(soft.shares.values()) < 0 or sum(soft.shares.values()) > 1 + 1e-9:

@@ -25,6 +25,8 @@ class Validation:
         rows = len(store.validation)
         chosen = np.unique(np.linspace(0, rows - 1, min(rows, config.run.eval_rows)).round().astype(np.int64))
         self.batch: Batch = take(store.validation, chosen)
+        if config.soft.whole_sheet:
+            self.batch = self.batch.whole()
         self.labels = self.batch.labels
         self.sources = torch.from_numpy(store.validation.sources[chosen].astype(np.int64))
         self.names = list(store.meta["sources"])

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
+from tta_diffusion.control.classifier import WHOLE_SHEET
 from tta_diffusion.training.batches import micro_seed
 from tta_diffusion.training.classifier.batches import Batch, TrainingBatches
 from tta_diffusion.training.classifier.config import ClassifierConfig
@@ -35,6 +36,8 @@ class ClassifierRun:
         self.device = pick_device(config.run.device)
         torch.manual_seed(config.run.seed)
         self.classifier = build_classifier(config.model, self.store)
+        if config.soft.whole_sheet:
+            setattr(self.classifier.config, WHOLE_SHEET, True)  # guidance will ask
         self.classifier.to(self.device).train()  # type: ignore[arg-type]
         self.parameters = [p for p in self.classifier.parameters() if p.requires_grad]
         self.average = [p.detach().clone() for p in self.parameters] if config.optim.ema else []
@@ -60,7 +63,8 @@ class ClassifierRun:
         begun = time.monotonic()
         with tqdm(total=optim.steps, desc="training", unit="step", disable=None) as bar:  # None: on a terminal only
             for step in range(1, optim.steps + 1):
-                losses.append(self._step(step, batches[step - 1].to(self.device)))
+                batch = batches[step - 1].to(self.device)
+                losses.append(self._step(step, batch.whole() if self.config.soft.whole_sheet else batch))
                 bar.update()
                 if step % run.log_every == 0 or step == optim.steps:
                     loss = float(torch.stack(losses).mean())

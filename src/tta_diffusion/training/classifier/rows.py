@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import islice, pairwise, tee
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from tta_diffusion.data.sources import find_files, rows_of_file, rows_of_hub
 from tta_diffusion.training.classifier.halves import normalised
@@ -23,10 +26,13 @@ class Row:
     text: str
     label: int
     second: str = ""
+    exact: bool = False
 
     @property
     def key(self) -> str:
-        """What makes the row unique, whatever its case and punctuation."""
+        """What makes the row unique, whatever its case and punctuation (unless these are `exact`)."""
+        if self.exact:
+            return self.text + ("\n" + self.second if self.second else "")
         return normalised(self.text) + ("\n" + normalised(self.second) if self.second else "")
 
 
@@ -36,14 +42,19 @@ def read_rows(source: LabelledSource, task: Task, data_dir: Path, files: tuple[s
         raw = rows_of_hub(source.name, source.hub, source.subset, source.split, source.columns)
     else:
         raw = _file_rows(source, data_dir, files or source.path)  # type: ignore[arg-type]
+    raw = islice(raw, source.limit or None)
+    highest = math.inf
+    if source.top:
+        raw, counted = tee(raw)
+        highest = quantile([values[source.label] for values in counted], 1 - source.top, source)
     rows = []
-    for values in islice(raw, source.limit or None):
-        label = _label(values, source, task)
+    for values in raw:
+        label = _label(values, source, task) if not source.top else int(values[source.label] > highest)
         if label is not None:
             text, second = values[source.text], values[source.second] if source.second else ""
             if not isinstance(text, str) or not isinstance(second, str):
                 raise ValueError(f"source '{source.name}': column '{source.text}' holds something that is not text")
-            rows.append(Row(text, label, second))
+            rows.append(Row(text, label, second, source.group == "exact"))
     return rows + (mispaired(rows, task.labels.index(source.mispair)) if source.mispair else [])
 
 
@@ -51,7 +62,16 @@ def read_keys(source: LabelledSource, data_dir: Path, files: tuple[str, ...]) ->
     """The keys of the texts in `files`, whatever their labels."""
     columns = [source.text, source.second] if source.second else [source.text]
     for values in _file_rows(source, data_dir, files, columns):
-        yield Row(values[source.text], 0, values[source.second] if source.second else "").key
+        second = values[source.second] if source.second else ""
+        yield Row(values[source.text], 0, second, source.group == "exact").key
+
+
+def quantile(values: list[Any], q: float, source: LabelledSource) -> float:
+    """The value that a share q of all lies at or below (numpy's linear quantile)."""
+    try:
+        return float(np.quantile(np.array(values, dtype=np.float64), q))
+    except (TypeError, ValueError):
+        raise ValueError(f"source '{source.name}': 'top' needs numbers in the column '{source.label}'") from None
 
 
 def _label(values: RawRow, source: LabelledSource, task: Task) -> int | None:

@@ -4,7 +4,8 @@ A position holds a distribution p over words and enters as its expected embeddin
 of the sequences (the rest is clean):
 
 noisy     p = softmax(x), x the noisy simplex of the true token at a time u (`diffusion.noise`), for half of the
-          sequences with times of their own for the tokens, u_i = u (1 - d r_i), as allocation makes them
+          sequences with times of their own for the tokens, u_i = u (1 - d r_i), as allocation makes them. Of the
+          uniform process (`soft.process`), p is one-hot at a token that is the true one with probability alpha(u_i)
 mixture   p = softmax of scores over the true token y and M random ones: s_y = b + g_y, s_j = g_j, all over tau, with
           Gumbel g and b ~ U(0, 12), tau ~ U(0.5, 2) for each sequence: a denoiser more or less sure of the truth
 replaced  up to half of the tokens exchanged for others, p one-hot: wrong guesses
@@ -28,6 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tta_diffusion.common.randomness import Randomness
+from tta_diffusion.diffusion.discrete import noised
 from tta_diffusion.diffusion.noise import ENGINES
 from tta_diffusion.diffusion.schedule import get_schedule
 from tta_diffusion.tokens.soft_tokens import SoftTokens, SparseTokens
@@ -94,12 +96,19 @@ class Softener:
         return embeds
 
     def at(self, ids: Tensor, table: Tensor, u: float, seed: int) -> Tensor:
-        """All sequences as noisy simplexes at time u, only the start token clean."""
+        """All sequences as noisy texts at time u, only the start token clean."""
         times = torch.full(ids.shape, u, device=self.device)
-        embeds = self._simplex(ids, times, seed).embed(table)
+        embeds = self._noise(ids, times, seed).embed(table)
         return torch.cat([F.embedding(ids[:, :1], table), embeds[:, 1:].to(table.dtype)], 1)
 
-    def _simplex(self, ids: Tensor, times: Tensor, seed: int) -> SoftTokens:
+    def _noise(self, ids: Tensor, times: Tensor, seed: int) -> SoftTokens:
+        """The texts (B, L) at times (B, L)."""
+        if self.settings.process == "uniform":
+            # Not the generator that drew the times: its first numbers would come again.
+            generator = torch.Generator(self.device).manual_seed((seed * 65_537 + 1) % 2**63)
+            draws = self._rand(*ids.shape, 2, generator=generator)
+            hard = noised(ids, self.alpha_bar(times), draws, self.vocab_size)
+            return SparseTokens(hard[..., None], torch.ones(*ids.shape, 1, device=self.device))
         rows = Randomness.from_seeds([seed * 65_537 + i for i in range(len(ids))], self.device)
         return self.engine(ids, self.alpha_bar(times), self.vocab_size, self.settings.scale, rows, 0)
 
@@ -107,7 +116,7 @@ class Softener:
         low, high = self.settings.times
         u = low + (high - low) * self._rand(len(ids), 1, generator=generator)
         depth = (self._rand(len(ids), 1, generator=generator) * 2 - 1).clamp(min=0)  # 0 for half of them
-        return self._simplex(ids, u * (1 - depth * self._rand(*ids.shape, generator=generator)), seed)
+        return self._noise(ids, u * (1 - depth * self._rand(*ids.shape, generator=generator)), seed)
 
     def _predicted(self, ids: Tensor, table: Tensor, generator: torch.Generator, seed: int) -> Tensor:
         """What the denoiser makes of texts whose beginning is given; the given words enter as they are."""
@@ -116,7 +125,7 @@ class Softener:
         low, high = self.settings.times
         u = low + (high - low) * self._rand(len(ids), 1, generator=generator)
         times = u.expand(ids.shape).masked_fill(given, 0.0)
-        embeds = self.predictor(self._simplex(ids, times, seed + 1), times, u, ids, given).embed(table)
+        embeds = self.predictor(self._noise(ids, times, seed + 1), times, u, ids, given).embed(table)
         return torch.where(given[..., None], F.embedding(ids, table), embeds.to(table.dtype))
 
     def _mixture(self, ids: Tensor, generator: torch.Generator) -> SparseTokens:

@@ -9,7 +9,7 @@ from typing import Any
 from tta_diffusion.common.configuration import build, load_yaml
 from tta_diffusion.common.registry import closest
 
-GROUPS = ("text", "phrases")
+GROUPS = ("text", "phrases", "exact")
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,15 @@ class LabelledSource:
     classes: dict[Any, str] = field(default_factory=dict)  # value of the column -> label; rows of other values are
     #                                                        left out. Empty: the column holds the label's number
     constant: str = ""  # one label for all rows, instead of a column
+    top: float = 0.0  # share: rows whose number in the column lies above this quantile have the second of two labels
     kind: str = "plain"  # which cleaner
     segments: int = 1  # sequences taken from one text, at most
     limit: int = 0  # rows read, at most; 0: all
     validation: str | tuple[str, ...] = ()  # files of rows for validation
     hold_out: float = 0.0  # share of the rows for validation, where there are no such files
     keep_out: str | tuple[str, ...] = ()  # files whose texts must not be trained on
-    group: str = "text"  # what falls in one half together: equal texts, or all phrases of a sentence
+    group: str = "text"  # what falls in one half together: equal texts, or all phrases of a sentence; exact: equal
+    #                      texts, where case and punctuation tell one from another, as in molecules
     mispair: str = ""  # add as many wrong pairs, with this label
 
     def __post_init__(self) -> None:
@@ -44,6 +46,13 @@ class LabelledSource:
             raise ValueError(f"source '{self.name}' needs either 'path' (local files) or 'hub' (a data set name)")
         if self.group not in GROUPS:
             raise ValueError(f"source '{self.name}': unknown group '{self.group}'.{closest(self.group, list(GROUPS))}")
+        if not 0 <= self.top < 1:
+            raise ValueError(f"source '{self.name}': 'top' is a share below 1, got {self.top}")
+        if self.top and (self.validation or self.classes or self.constant):
+            raise ValueError(
+                f"source '{self.name}': 'top' needs all rows at once and makes the labels itself: use 'hold_out' for "
+                "validation, and neither 'classes' nor 'constant'"
+            )
         if self.mispair and not self.second:
             raise ValueError(f"source '{self.name}': 'mispair' needs pairs, that is a column 'second'")
 
@@ -69,6 +78,8 @@ class Task:
         if len({bool(s.second) for s in self.sources}) > 1:
             raise ValueError(f"task '{self.name}' mixes single texts and pairs: make two tasks of it")
         for source in self.sources:
+            if source.top and len(self.labels) != 2:
+                raise ValueError(f"source '{source.name}': 'top' tells two labels apart, got {list(self.labels)}")
             for label in (*source.classes.values(), source.constant, source.mispair):
                 if label and label not in self.labels:
                     raise ValueError(

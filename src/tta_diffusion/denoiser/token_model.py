@@ -1,0 +1,56 @@
+"""The denoiser of discrete states: noisy tokens and their times in, logits over clean tokens out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from transformers import AutoTokenizer
+
+from tta_diffusion.denoiser.network import NetworkDenoiser
+from tta_diffusion.diffusion.discrete import Seen
+from tta_diffusion.tokens.canvas import Canvas
+from tta_diffusion.tokens.logits import Logits
+from tta_diffusion.tokens.soft_tokens import SoftTokens
+from tta_diffusion.tokens.top_logits import FreeRows
+
+
+class TokenDenoiser(NetworkDenoiser):
+    """logits = head(backbone(E[x_u] + W_time u + b_time)), without time where pinned, or where it knows none."""
+
+    def forward(self, noisy: Tensor, times: Tensor, pinned: Tensor) -> Tensor:
+        """Logits (B, L, V) of noisy tokens (B, L), clean where pinned (B, L), told times (B, L)."""
+        return self.backbone.head(self.hidden(self.inputs(noisy, times, pinned)))
+
+    def inputs(self, noisy: Tensor, times: Tensor, pinned: Tensor) -> Tensor:
+        """Input embeddings (B, L, H)."""
+        embeds = self.backbone.table(noisy)
+        return torch.where(pinned[..., None], embeds, self.timed(embeds, times))
+
+    def predict(
+        self, seen: Seen, times: Tensor, canvas: Canvas, previous: SoftTokens | None, free: FreeRows | None, k: int
+    ) -> Logits:
+        """p(x_0 | x_u), see `denoiser.protocol` and `diffusion.discrete`; there is no self-conditioning."""
+        noisy = torch.where(canvas.pinned, canvas.ids, seen.ids)
+        return self.read(self.hidden(self.inputs(noisy, times, canvas.pinned)), canvas, free, k, seen)
+
+    @classmethod
+    def from_backbone(cls, name_or_dir: str | Path, length: int, **settings: Any) -> Self:
+        """A masked language model as it is, by default: no training, no time, the mask token of its tokenizer."""
+        settings = {"regime": "masked", "schedule": "linear", "timed": False, "self_conditioning": "none"} | settings
+        if settings["regime"] == "masked" and settings.get("mask_token") is None:
+            settings["mask_token"] = _mask_token(name_or_dir)
+        return super().from_backbone(name_or_dir, length, **settings)
+
+
+def _mask_token(name_or_dir: str | Path) -> int:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name_or_dir, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"no tokenizer at '{name_or_dir}', so no mask token: give mask_token=ID") from error
+    # Without files transformers makes one up that knows no words.
+    if tokenizer.mask_token_id is None or len(tokenizer) <= len(tokenizer.all_special_ids):
+        raise ValueError(f"'{name_or_dir}' has no tokenizer with a mask token: give mask_token=ID")
+    return int(tokenizer.mask_token_id)

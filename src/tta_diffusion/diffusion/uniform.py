@@ -1,0 +1,123 @@
+"""Uniform diffusion over tokens (D3PM-uniform, UDLM), every token at a time of its own.
+
+    q(x_u | x_0)       = Cat( ab_u e_{x_0} + (1 - ab_u) / V )
+    q(x_u | x_s)       = Cat( a e_{x_s} + (1 - a) / V ),   a = ab_u / ab_s,   s <= u
+    q(x_s | x_u, x_0)  = q(x_u | x_s) q(x_s | x_0) / q(x_u | x_0)
+
+A reverse step draws x_s from the last, mixed over the prediction p(x_0 | x_u). Allocation enters as ab_s: each token
+has its own level s_i, so its own chance to keep, to take or to lose its token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from tta_diffusion.common.randomness import PROJECTION, TRANSITION, Randomness
+from tta_diffusion.diffusion.discrete import DiscreteState, Seen, anything, initial_draws, noised, uniform_gain
+from tta_diffusion.diffusion.schedule import get_schedule
+from tta_diffusion.tokens.logits import Logits, TiltedLogits
+from tta_diffusion.tokens.projection import ProjectionConfig, project, project_rows
+
+_ALL = ProjectionConfig(top_p=1.0)
+_CLEAN = 1e-9  # noise that is left to a clean token, where its share divides
+
+
+@dataclass(frozen=True)
+class UniformProcess:
+    """The forward corruption and the reverse step, for a vocabulary of V tokens."""
+
+    vocab_size: int
+    schedule: str = "linear"
+    projection: ProjectionConfig = field(default_factory=lambda: _ALL)
+    whole = False
+
+    def __post_init__(self) -> None:
+        get_schedule(self.schedule)
+
+    def alpha_bar(self, u: Tensor) -> Tensor:
+        return get_schedule(self.schedule)(u)
+
+    def prior(self, ids: Tensor) -> DiscreteState:
+        """At u = 1 the tokens under the noise do not matter."""
+        return DiscreteState(ids, torch.ones(ids.shape, dtype=torch.float64, device=ids.device))
+
+    def begin(self, ids: Tensor, times: Tensor) -> DiscreteState:
+        return DiscreteState(ids, times)
+
+    def observe(self, state: DiscreteState, randomness: Randomness, step: int) -> tuple[DiscreteState, Seen]:
+        alpha, noisy = self.alpha_bar(state.times), state.noisy
+        if noisy is None:
+            draws = initial_draws(randomness, step, state.ids.shape[1])
+            noisy = noised(state.ids, alpha, draws, self.vocab_size)
+        return DiscreteState(state.ids, state.times, noisy), Seen(noisy, uniform_gain(alpha, self.vocab_size))
+
+    def draft(self, state: DiscreteState, logits: Logits, randomness: Randomness, step: int) -> Tensor:
+        """x_0 ~ p(x_0 | x_u): where a step all the way to u = 0 would lead."""
+        return project(logits, randomness.draws(step, PROJECTION, state.ids.shape[1]), self.projection)
+
+    def advance(
+        self, state: DiscreteState, logits: Logits, draft: Tensor, levels: Tensor, randomness: Randomness, step: int
+    ) -> DiscreteState:
+        """x_s of every token at its level.
+
+        The draft is a draw of x_0 from the prediction, so x_s ~ q(x_s | x_u, draft) is one of the mixture; what the
+        projection left out of the draft (top-p) is left out of the mixture. Guidance on x_s (`TiltedLogits`) needs the
+        mixture itself. A token whose level lies above its present time goes the other way: it is noised anew from the
+        draft, q(x_s | x_0 = draft), as the simplex does with all tokens.
+        """
+        assert state.noisy is not None
+        now, later = self.alpha_bar(state.times), self.alpha_bar(levels)
+        draws = randomness.uniform(step, TRANSITION, draft.shape[1], 2)
+        noisy = bridge(state.noisy, draft, now, later, draws, self.vocab_size)
+        if isinstance(logits, TiltedLogits):
+            mixed = posterior(logits.plain.double().softmax(-1), state.noisy, now, later)
+            drawn = project_rows(mixed.log() + logits.tilt, draws[..., 0], _ALL)
+            noisy = torch.where((levels < state.times) & (state.times > 0), drawn, noisy)
+        return DiscreteState(draft, levels, noisy)
+
+    def settled(self, logits: Logits, draft: Tensor, before: Tensor, levels: Tensor, pinned: Tensor) -> Tensor:
+        """No token has noise left."""
+        return ((levels == 0) | pinned).all(-1)
+
+
+def bridge(noisy: Tensor, clean: Tensor, now: Tensor, later: Tensor, draws: Tensor, vocab_size: int) -> Tensor:
+    """x_s ~ q(x_s | x_u, x_0), or q(x_s | x_0) where the level rises; all (B, L), draws (B, L, 2) in (0, 1).
+
+    q(x_s | x_u, x_0) ~ (a [x_s = x_u] + (1 - a) / V) (ab_s [x_s = x_0] + (1 - ab_s) / V): x_s is the clean token, the
+    noisy one, or any, with weights (times V)
+
+        ab_s (1 - a) + [x_u = x_0] V ab_s a,     a (1 - ab_s),     (1 - a) (1 - ab_s).
+    """
+    a = _kept(now, later)
+    to_clean = later * (1 - a) + (noisy == clean) * vocab_size * now
+    stay, any_ = a * (1 - later), (1 - a) * (1 - later)
+    rises = later < now
+    to_clean, stay, any_ = (
+        torch.where(rises, one, other) for one, other in ((later, to_clean), (0.0, stay), (1 - later, any_))
+    )
+    chosen = draws[..., 0] * (to_clean + stay + any_)
+    moved = torch.where(chosen < to_clean + stay, noisy, anything(draws[..., 1], vocab_size))
+    return torch.where(chosen <= to_clean, clean, moved)  # all weights are 0 where a clean token is changed
+
+
+def posterior(clean: Tensor, noisy: Tensor, now: Tensor, later: Tensor) -> Tensor:
+    """p(x_s | x_u) (B, L, V): q(x_s | x_u, x_0) mixed over `clean`, p(x_0 | x_u) (B, L, V).
+
+    now = ab_u and later = ab_s are (B, L). With A(v) = q(x_u | x_s = v) and Z(v) = q(x_u | x_0 = v),
+
+        p(v) = A(v) ( ab_s p(x_0 = v) / Z(v)  +  (1 - ab_s) / V  sum_w p(x_0 = w) / Z(w) ).
+    """
+    vocab_size, now = clean.shape[-1], now.clamp_max(1 - _CLEAN)
+    shown = torch.zeros_like(clean).scatter_(-1, noisy[..., None], 1.0)
+    a, now, later = (one[..., None] for one in (_kept(now, later), now, later))
+    odds = clean / (now * shown + (1 - now) / vocab_size)
+    found = (a * shown + (1 - a) / vocab_size) * (later * odds + (1 - later) / vocab_size * odds.sum(-1, keepdim=True))
+    return found / found.sum(-1, keepdim=True)
+
+
+def _kept(now: Tensor, later: Tensor) -> Tensor:
+    """a = ab_u / ab_s, the chance that nothing happens between s and u; 1 where both are pure noise."""
+    return torch.where(later > 0, now / later.clamp_min(torch.finfo(later.dtype).tiny), 1.0).clamp_max(1.0)

@@ -1,0 +1,1 @@
+"""What each diffusion regime is trained for."""
