@@ -4,13 +4,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tta_diffusion.denoiser.model import SimplexDenoiser
+    from tta_diffusion.denoiser.token_model import TokenDenoiser
     from tta_diffusion.pipeline import TTAOutput, TTAPipeline
 
 __version__ = "0.1.0"
-__all__ = ["SimplexDenoiser", "TTAOutput", "TTAPipeline", "__version__"]
+__all__ = ["SimplexDenoiser", "TTAOutput", "TTAPipeline", "TokenDenoiser", "__version__"]
 
 _LAZY = {
     "SimplexDenoiser": "tta_diffusion.denoiser.model",
+    "TokenDenoiser": "tta_diffusion.denoiser.token_model",
     "TTAPipeline": "tta_diffusion.pipeline",
     "TTAOutput": "tta_diffusion.pipeline",
 }

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import BertForMaskedLM
 
 from conftest import LENGTH, make_classifier, make_tokenizer, tiny_backbone
 from tta_diffusion.allocation import POLICIES
@@ -117,12 +116,21 @@ def test_the_prediction_weighs_in_what_is_seen(pipes) -> None:
     assert torch.allclose(top.margin()[canvas.free], whole.margin()[canvas.free], atol=1e-4)
 
 
-@pytest.mark.parametrize("order", ["random", "confidence", "margin", "entropy"])
-@pytest.mark.parametrize("remasking", [0.0, 1.0])
-def test_a_masked_language_model_as_it_is(tmp_path_factory, order: str, remasking: float) -> None:
-    directory = tmp_path_factory.mktemp("bert")
+@pytest.mark.parametrize(
+    ("kind", "order", "remasking"),
+    [
+        ("bert", "random", 0.0),
+        ("bert", "confidence", 0.0),
+        ("bert", "margin", 1.0),
+        ("bert", "entropy", 0.5),
+        ("roberta", "confidence", 0.0),
+        ("modernbert", "random", 1.0),
+    ],
+)
+def test_a_masked_language_model_as_it_is(tmp_path_factory, kind: str, order: str, remasking: float) -> None:
+    directory = tmp_path_factory.mktemp(kind)
     torch.manual_seed(0)
-    model: BertForMaskedLM = Backbone.from_config(tiny_backbone(V)).model
+    model = Backbone.from_config(tiny_backbone(V, kind)).model
     model.save_pretrained(directory)
     TOKENIZER.save_pretrained(directory)
     denoiser = TokenDenoiser.from_backbone(directory, length=LENGTH)

@@ -11,11 +11,15 @@ import torch
 from torch import Tensor
 
 from train_helpers import LENGTH, make_config, metrics, sentences, train, write_corpus
+from tta_diffusion.common.configuration import build, load_yaml
 from tta_diffusion.control.constraints import CallableObjective
+from tta_diffusion.data.store import TokenStore
 from tta_diffusion.denoiser.config import DenoiserConfig
 from tta_diffusion.denoiser.token_model import TokenDenoiser
 from tta_diffusion.diffusion.schedule import get_schedule, slope
 from tta_diffusion.pipeline import TTAPipeline
+from tta_diffusion.settings import GenerationConfig
+from tta_diffusion.training.config import TrainConfig
 from tta_diffusion.training.objectives.masked import MaskedObjective, mdlm_bound
 from tta_diffusion.training.objectives.uniform import UniformObjective, udlm_bound
 from tta_diffusion.training.regimes import TRAINING
@@ -176,8 +180,6 @@ def test_going_on_from_a_simplex_model_keeps_its_weights(corpus: Path, tmp_path:
     groups = {"model": {"start": str(tmp_path / "simplex" / "model"), "backbone": None}}
     groups["model"] |= {"regime": "masked", "schedule": "linear"}
     config = make_config(corpus, tmp_path / "masked", **groups)
-    from tta_diffusion.data.store import TokenStore
-
     denoiser = TRAINING.get("masked").build(config, TokenStore.open(corpus))
     assert denoiser.config.regime == "masked"
     assert denoiser.config.schedule == "linear"
@@ -196,3 +198,10 @@ def test_going_on_from_a_simplex_model_keeps_its_weights(corpus: Path, tmp_path:
 def test_errors_are_one_sentence(groups: dict, message: str, corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message):
         train(make_config(corpus, tmp_path / "out", **groups))
+
+
+@pytest.mark.parametrize("name", ["uniform", "masked"])
+def test_the_recipe_is_sound(name: str) -> None:
+    config = build(TrainConfig, load_yaml(Path(__file__).parents[2] / f"configs/train/{name}.yaml"))
+    assert config.model.regime == name
+    GenerationConfig().override(config.model.sampling)

@@ -19,6 +19,8 @@ SECTIONS = {
     "Time grids (--grid)": names.GRIDS,
     "Noise engines (--engine)": names.ENGINES,
     "Step rules (--step-rule)": names.STEP_RULES,
+    "Guidance (--guidance-form)": names.FORMS,
+    "Orders of masked models (--order)": names.ORDERS,
     "Strength schedules (--strength-schedule)": names.STRENGTHS,
     "Importance (--importance)": names.IMPORTANCE,
     "Feedback (--feedback)": names.FEEDBACK,
