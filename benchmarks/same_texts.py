@@ -22,10 +22,10 @@ generate "The road" "Once upon a time" --allocation linear -n 2 --grid uniform -
 generate "The issue focused on" --control topic=business --allocation random -n 2
 generate "The city" --control toxicity=non-toxic --allocation confidence:0.5+monotone --grid decided -n 2
 generate "The movie" --control sentiment=positive --control length=24 --control keywords=boat --allocation budgeted
-generate "" --control "infill=The pizza [4] but the service [6]." --allocation entropy:0.4+warmup:0.2 -n 2
+generate "" --control "infill=The pizza [4] but the service [6]." --allocation entropy:0.4 -n 2
 rewrite "The food was terrible." --control sentiment=positive --time 0.4 -n 2
 rewrite "The food was terrible and we left." --control sentiment=positive --keep "The food" --time 0.5 -n 2
-generate "The horse" --control sentiment=negative --variety 1 --local-repetition-penalty 2 -n 3 --allocation top-k:5
+generate "The horse" --control sentiment=negative --variety 1 --stutter 2 -n 3 --allocation top-k:5+warmup:0.2
 generate "The painting" --control sentiment=positive@0.5 --candidates 2 --top-p 0.99 --penalty 0.02 --guidance-stop 0.2
 generate "The country" --control sentiment=negative --support 0 --engine dense --temperature 0.8 --top-k 50
 """.strip().splitlines()
