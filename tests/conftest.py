@@ -14,6 +14,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+import fake_cuda
 from tta_diffusion.denoiser.config import DenoiserConfig
 from tta_diffusion.denoiser.model import SimplexDenoiser
 from tta_diffusion.pipeline import TTAPipeline
@@ -126,3 +127,9 @@ def model_directory(tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrai
 @pytest.fixture(scope="session")
 def pipeline(model_directory: Path) -> TTAPipeline:
     return TTAPipeline.from_pretrained(model_directory)
+
+
+@pytest.fixture
+def fake_gpu(monkeypatch):
+    """CUDA graphs that are recorded and replayed on the CPU."""
+    return fake_cuda.install(monkeypatch)

@@ -129,7 +129,7 @@ def test_ancestral_sampling_of_the_uniform_process_yields_the_data(paths: str, s
 
 @pytest.mark.parametrize(("paths", "remasking"), [("constant", 0.0), ("per-token", 0.5), ("late", 0.0)])
 def test_ancestral_sampling_of_the_masked_process_yields_the_data(paths: str, remasking: float) -> None:
-    process = MaskedProcess(V + 1, MASK, remasking=remasking)
+    process = MaskedProcess(V + 1, mask=MASK, remasking=remasking)
     found = run(process, masked_kernel, PATHS[paths], COUNT)
     assert torch.allclose(found.double(), DATA, atol=0.016)
 
@@ -158,7 +158,7 @@ def test_surest_first_where_levels_are_alike_and_by_level_where_not() -> None:
     sure = torch.tensor([[0.9, 0.1, 0.5, 0.7]])
     place = ranks(sure, torch.tensor([[True, True, True, False]]), torch.tensor([[0.5]]))
     assert (place[0, :3] * 3).tolist() == pytest.approx([2.5, 0.5, 1.5])
-    process = MaskedProcess(5, 4, order="confidence")
+    process = MaskedProcess(5, mask=4, order="confidence")
     logits = torch.zeros(1, 4, 5)
     logits[0, torch.arange(4), 0] = torch.tensor([4.0, 1.0, 2.0, 3.0])
     state = DiscreteState(torch.zeros(1, 4, dtype=torch.int64), torch.ones(1, 4).double(), torch.full((1, 4), 4))

@@ -7,6 +7,7 @@ their steps: a run that stops when nothing can change any more would leave the l
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,12 @@ from typing import Any
 from tta_diffusion.allocation import parse_allocation
 from tta_diffusion.analysis.pack import append_pack, read_index
 from tta_diffusion.assets import find_model
-from tta_diffusion.bench.plan import Key, Plan
+from tta_diffusion.bench.plan import Batch, Key, Plan
 from tta_diffusion.bench.record import WORLDLY, fingerprint, guide_fingerprint
 from tta_diffusion.bench.task import Task, load_task, read_prompts
 from tta_diffusion.common.progress import Progress
-from tta_diffusion.pipeline import load_pipeline
+from tta_diffusion.pipeline import TTAPipeline, load_pipeline
+from tta_diffusion.sampling.trace import Trace
 
 TRACES = "traces"
 POLICIES = ("constant", "adaptive:0.6")
@@ -85,20 +87,32 @@ def collect(wanted: Collection) -> list[Path]:
                 def step(*_: Any, count: int = count, what: str = what) -> None:
                     progress.advance(count, what)
 
-                output = pipeline(
-                    [plan.prompts[i] for i in batch.prompts],
-                    control=task.control_for(batch.label),
-                    num_samples=batch.count,
-                    seed=plan.seed_of(batch.label, batch.first),
-                    return_trace=True,
-                    callback_on_step_end=step,
-                    **(settings | {"allocation": policy}),
-                )
-                traces = output.traces or []
+                traces = trajectories(pipeline, task, plan, batch, settings | {"allocation": policy}, step)
                 for trace, key in zip(traces, batch.keys, strict=True):
                     trace.settings |= {"label": key.label, "prompt_index": key.prompt, "sample": key.sample}
                 append_pack(path, traces, about | {"policy": policy})
     return [path for _, path in jobs]
+
+
+def trajectories(
+    pipeline: TTAPipeline,
+    task: Task,
+    plan: Plan,
+    batch: Batch,
+    settings: dict[str, Any],
+    callback: Callable[..., None] | None = None,
+) -> list[Trace]:
+    """The trace of every text of a batch, in the order of its keys."""
+    output = pipeline(
+        [plan.prompts[i] for i in batch.prompts],
+        control=task.control_for(batch.label),
+        num_samples=batch.count,
+        seed=plan.seed_of(batch.label, batch.first),
+        return_trace=True,
+        callback_on_step_end=callback,
+        **settings,
+    )
+    return output.traces or []
 
 
 def choose_texts(task: Task, texts: int, seed: int) -> tuple[Plan, list[Key]]:

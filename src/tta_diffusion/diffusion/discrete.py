@@ -11,7 +11,7 @@ that is shown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -19,6 +19,9 @@ from torch import Tensor
 
 from tta_diffusion.common.randomness import NOISE, Randomness
 from tta_diffusion.diffusion.process import State
+from tta_diffusion.diffusion.schedule import get_schedule
+from tta_diffusion.tokens.logits import Logits
+from tta_diffusion.tokens.projection import ProjectionConfig
 
 CERTAIN = 1e4  # nats: the token shown is the clean one
 _CLEAN = 1e-12  # 1 - alpha_bar is never smaller where it divides
@@ -36,6 +39,33 @@ class Seen(NamedTuple):
 
     ids: Tensor  # (B, L) x_u
     gain: Tensor  # (B, L) float32, nats that a shown token adds to its own logit
+
+
+@dataclass(frozen=True)
+class DiscreteProcess:
+    """What needs to know nothing of the noise."""
+
+    vocab_size: int
+    schedule: str = "linear"
+    projection: ProjectionConfig = field(default_factory=lambda: ProjectionConfig(top_p=1.0))
+    whole = False
+
+    def __post_init__(self) -> None:
+        get_schedule(self.schedule)
+
+    def alpha_bar(self, u: Tensor) -> Tensor:
+        return get_schedule(self.schedule)(u)
+
+    def prior(self, ids: Tensor) -> DiscreteState:
+        """At u = 1 the tokens under the noise do not matter."""
+        return DiscreteState(ids, torch.ones(ids.shape, dtype=torch.float64, device=ids.device))
+
+    def begin(self, ids: Tensor, times: Tensor) -> DiscreteState:
+        return DiscreteState(ids, times)
+
+    def settled(self, logits: Logits, draft: Tensor, before: Tensor, levels: Tensor, pinned: Tensor) -> Tensor:
+        """No token has noise left."""
+        return ((levels == 0) | pinned).all(-1)
 
 
 def noised(ids: Tensor, alpha_bar: Tensor, draws: Tensor, vocab_size: int) -> Tensor:

@@ -25,10 +25,9 @@ from torch import Tensor
 
 from tta_diffusion.common.randomness import PROJECTION, TRANSITION, Randomness
 from tta_diffusion.common.registry import Registry
-from tta_diffusion.diffusion.discrete import CERTAIN, DiscreteState, Seen, hidden, initial_draws
-from tta_diffusion.diffusion.schedule import get_schedule
+from tta_diffusion.diffusion.discrete import CERTAIN, DiscreteProcess, DiscreteState, Seen, hidden, initial_draws
 from tta_diffusion.tokens.logits import Logits, TiltedLogits
-from tta_diffusion.tokens.projection import ProjectionConfig, project
+from tta_diffusion.tokens.projection import project
 
 Order = Callable[[Logits, Tensor], Tensor | None]  # prediction, draft (B, L) -> how sure (B, L); None: by chance
 ORDERS: Registry[Order] = Registry("order")
@@ -39,31 +38,18 @@ ORDERS.register("entropy")(lambda logits, draft: logits.negative_entropy())
 
 
 @dataclass(frozen=True)
-class MaskedProcess:
+class MaskedProcess(DiscreteProcess):
     """The forward corruption and the reverse step."""
 
-    vocab_size: int
-    mask: int  # the id of the mask token
-    schedule: str = "linear"
-    order: str = "random"
-    remasking: float = 0.0  # r
-    projection: ProjectionConfig = field(default_factory=lambda: ProjectionConfig(top_p=1.0))
-    whole = False
+    mask: int = field(kw_only=True)  # the id of the mask token
+    order: str = field(default="random", kw_only=True)
+    remasking: float = field(default=0.0, kw_only=True)  # r
 
     def __post_init__(self) -> None:
-        get_schedule(self.schedule)
+        super().__post_init__()
         ORDERS.get(self.order)
         if not 0 <= self.remasking <= 1:
             raise ValueError(f"remasking must be between 0 (never) and 1 (all afresh), got {self.remasking}")
-
-    def alpha_bar(self, u: Tensor) -> Tensor:
-        return get_schedule(self.schedule)(u)
-
-    def prior(self, ids: Tensor) -> DiscreteState:
-        return DiscreteState(ids, torch.ones(ids.shape, dtype=torch.float64, device=ids.device))
-
-    def begin(self, ids: Tensor, times: Tensor) -> DiscreteState:
-        return DiscreteState(ids, times)
 
     def observe(self, state: DiscreteState, randomness: Randomness, step: int) -> tuple[DiscreteState, Seen]:
         noisy = state.noisy
@@ -96,10 +82,6 @@ class MaskedProcess:
         if sure is not None:
             coin = torch.where(masked, ranks(sure, masked, coin[:, :1]), coin)
         return DiscreteState(draft, levels, torch.where(coin < chance, self.mask, draft))
-
-    def settled(self, logits: Logits, draft: Tensor, before: Tensor, levels: Tensor, pinned: Tensor) -> Tensor:
-        """No token can be masked any more."""
-        return ((levels == 0) | pinned).all(-1)
 
 
 def mask_chance(masked: Tensor, now: Tensor, later: Tensor, remasking: float) -> Tensor:

@@ -10,14 +10,21 @@ has its own level s_i, so its own chance to keep, to take or to lose its token.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from tta_diffusion.common.randomness import PROJECTION, TRANSITION, Randomness
-from tta_diffusion.diffusion.discrete import DiscreteState, Seen, anything, initial_draws, noised, uniform_gain
-from tta_diffusion.diffusion.schedule import get_schedule
+from tta_diffusion.diffusion.discrete import (
+    DiscreteProcess,
+    DiscreteState,
+    Seen,
+    anything,
+    initial_draws,
+    noised,
+    uniform_gain,
+)
 from tta_diffusion.tokens.logits import Logits, TiltedLogits
 from tta_diffusion.tokens.projection import ProjectionConfig, project, project_rows
 
@@ -26,26 +33,8 @@ _CLEAN = 1e-9  # noise that is left to a clean token, where its share divides
 
 
 @dataclass(frozen=True)
-class UniformProcess:
+class UniformProcess(DiscreteProcess):
     """The forward corruption and the reverse step, for a vocabulary of V tokens."""
-
-    vocab_size: int
-    schedule: str = "linear"
-    projection: ProjectionConfig = field(default_factory=lambda: _ALL)
-    whole = False
-
-    def __post_init__(self) -> None:
-        get_schedule(self.schedule)
-
-    def alpha_bar(self, u: Tensor) -> Tensor:
-        return get_schedule(self.schedule)(u)
-
-    def prior(self, ids: Tensor) -> DiscreteState:
-        """At u = 1 the tokens under the noise do not matter."""
-        return DiscreteState(ids, torch.ones(ids.shape, dtype=torch.float64, device=ids.device))
-
-    def begin(self, ids: Tensor, times: Tensor) -> DiscreteState:
-        return DiscreteState(ids, times)
 
     def observe(self, state: DiscreteState, randomness: Randomness, step: int) -> tuple[DiscreteState, Seen]:
         alpha, noisy = self.alpha_bar(state.times), state.noisy
@@ -77,10 +66,6 @@ class UniformProcess:
             drawn = project_rows(mixed.log() + logits.tilt, draws[..., 0], _ALL)
             noisy = torch.where((levels < state.times) & (state.times > 0), drawn, noisy)
         return DiscreteState(draft, levels, noisy)
-
-    def settled(self, logits: Logits, draft: Tensor, before: Tensor, levels: Tensor, pinned: Tensor) -> Tensor:
-        """No token has noise left."""
-        return ((levels == 0) | pinned).all(-1)
 
 
 def bridge(noisy: Tensor, clean: Tensor, now: Tensor, later: Tensor, draws: Tensor, vocab_size: int) -> Tensor:

@@ -96,7 +96,14 @@ def _masked(own: Any, settings: Any) -> MaskedProcess:
     if own.mask_token is None:
         raise ValueError("the model names no mask_token, which the masked regime needs: its directory is damaged")
     projection = ProjectionConfig(settings.top_p, settings.top_k, settings.temperature)
-    return MaskedProcess(own.vocab_size, own.mask_token, own.schedule, settings.order, settings.remasking, projection)
+    return MaskedProcess(
+        own.vocab_size,
+        own.schedule,
+        projection,
+        mask=own.mask_token,
+        order=settings.order,
+        remasking=settings.remasking,
+    )
 
 
 def _by_form(objectives: Objectives, config: GuidanceConfig, process: Any, settings: Any) -> Guidance:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tta_diffusion.analysis.collect import trajectories
 from tta_diffusion.analysis.fluctuation import fluctuation
 from tta_diffusion.analysis.forgetting import confidence_drop, key_token_change_ratio, update_forgetting
 from tta_diffusion.bench.compare import Where
@@ -46,18 +47,11 @@ def write_dynamics(
     used = settings | {"early_exit": False}
     missing = [key for key in plan.keys if key.sample < traced and key not in done]
     for batch in plan.batches(missing, pipeline.defaults.override(used).batch_size):
-        output = pipeline(
-            [plan.prompts[i] for i in batch.prompts],
-            control=task.control_for(batch.label),
-            num_samples=batch.count,
-            seed=plan.seed_of(batch.label, batch.first),
-            return_trace=True,
-            **used,
-        )
+        traces = trajectories(pipeline, task, plan, batch, used)
         rows = [
             {"label": key.label, "prompt": key.prompt, "sample": key.sample}
             | {name: round(value, 6) for name, value in measure(trace, task.control).items() if math.isfinite(value)}
-            for key, trace in zip(batch.keys, output.traces or [], strict=True)
+            for key, trace in zip(batch.keys, traces, strict=True)
         ]
         append_lines(path, rows)
 
