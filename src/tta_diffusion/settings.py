@@ -58,7 +58,7 @@ class GenerationConfig:
 
     preset: str | None = None  # a group of settings by name, over which the others are laid
     steps: int = 50
-    allocation: str | Allocation = "adaptive:0.6"
+    allocation: str | Allocation = "constant"
     strength: float = 2000.0
     max_strength: float = math.inf  # whatever the schedule makes of the strength
     iterations: int = 3

@@ -65,7 +65,7 @@ def test_json_lines_hold_what_a_text_needs_to_be_written_again(tta: Run) -> None
     assert first.keys() == {"prompt", "text", "seed", "steps", "control", "allocation"}
     assert first["control"] == ["sentiment=negative", "length=9"]
     assert first["prompt"] == "the pizza"
-    assert first["allocation"] == "adaptive:0.6"
+    assert first["allocation"] == "constant"
     assert second["seed"] == first["seed"] + 1
     again = texts(
         tta(

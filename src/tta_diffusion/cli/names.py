@@ -42,6 +42,11 @@ CONTROLS = {
     "keywords": "'keywords=love,great place': both stand in the text",
     "infill": "'infill=The pizza [4] but [6].': gaps of 4 and 6 tokens",
 }
+LEXICAL_CONTROLS = {
+    "tree": "'tree=(S (NP * *) (VP *3))': this syntax tree, a word a star",
+    "span": "span=5-8:PP: the words 5 to 8 are a PP; the first is 1",
+    "pos": "'pos=DET NOUN VERB': these parts of speech, word by word",
+}
 GRIDS = {
     "uniform": "evenly spaced times, from pure noise on",
     "released": "evenly spaced, the last step on clean text (public TESS code)",
@@ -102,7 +107,7 @@ class Setting:
 SETTINGS = {
     "preset": Setting(str, None),
     "steps": Setting(int, 50),
-    "allocation": Setting(str, "adaptive:0.6"),
+    "allocation": Setting(str, "constant"),
     "strength": Setting(float, 2000.0),
     "max_strength": Setting(float, math.inf),
     "iterations": Setting(int, 3),

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
 from tta_diffusion.common.progress import Progress
 from tta_diffusion.data.store import SPLITS, MixtureSampler, TokenStore
@@ -91,7 +91,7 @@ def repetition(rows: Rows, lengths: Rows, n: int = 4) -> Rows:
     return np.asarray(again / np.maximum(inside.sum(1), 1))
 
 
-def sentence_ends(tokenizer: PreTrainedTokenizerBase) -> Rows:
+def sentence_ends(tokenizer: PreTrainedTokenizerFast) -> Rows:
     """(V,) whether a sentence may end with the token."""
     texts = tokenizer.batch_decode([[i] for i in range(len(tokenizer))])
     return np.array([t.rstrip("\"')”’").endswith((".", "!", "?")) for t in texts])
@@ -101,7 +101,7 @@ def sentence_ends(tokenizer: PreTrainedTokenizerBase) -> Rows:
 class Layout:
     """Lays texts out as sequences of the corpus: `<s> text </s> <pad> ...`, as `data.pack` does."""
 
-    tokenizer: PreTrainedTokenizerBase
+    tokenizer: PreTrainedTokenizerFast
     special: dict[str, int]
     length: int
     ends: Rows  # (V,)
@@ -137,7 +137,7 @@ class Layout:
 
 
 def taught_rows(
-    store: TokenStore, model: PreTrainedModel, teacher: PreTrainedTokenizerBase, teaching: Teaching
+    store: TokenStore, model: PreTrainedModel, teacher: PreTrainedTokenizerFast, teaching: Teaching
 ) -> Iterator[list[Rows]]:
     """Sequences (L,) by the teacher, a batch of openings at a time. Openings follow the corpus' own weights."""
     tokenizer = load_tokenizer(store.tokenizer_dir)
@@ -177,19 +177,20 @@ def teach(
     store = TokenStore.open(corpus)
     if SOURCE in store.sources:
         raise ValueError(f"{store.directory} has a source '{SOURCE}' already: name the corpus without it.")
-    model = AutoModelForCausalLM.from_pretrained(
-        teacher, use_safetensors=True, dtype=torch.bfloat16 if device == "cuda" else torch.float32
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+        teacher, use_safetensors=True, dtype=dtype, trust_remote_code=False
     )
-    model = model.to(device).eval()
+    model.to(torch.device(device)).eval()  # type: ignore[arg-type]
     writer = StoreWriter(out)
-    dtype, pad = np.dtype(store.meta["dtype"]), store.special_ids["pad"]
-    arrays = {s: writer.array(s, SOURCE, store.length, dtype, pad) for s in SPLITS}
+    number_type, pad = np.dtype(store.meta["dtype"]), store.special_ids["pad"]
+    arrays = {s: writer.array(s, SOURCE, store.length, number_type, pad) for s in SPLITS}
     rng = random.Random(teaching.seed + 1)
     began = time.monotonic()
     with Progress("the teacher writes", teaching.texts, sys.stderr.isatty()) as progress:
         for number, rows in enumerate(taught_rows(store, model, load_tokenizer(teacher), teaching), start=1):
             for row in rows:
-                arrays["validation" if rng.random() < 0.005 else "train"].add(row)
+                arrays["validation" if rng.random() < 0.005 else "train"].add(row.tolist())
             progress.reach(min(number * teaching.batch, teaching.texts))
             if minutes is not None and time.monotonic() - began > 60 * minutes:
                 break

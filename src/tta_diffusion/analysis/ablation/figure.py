@@ -4,10 +4,14 @@ much of p(target) is lost between two steps, of every policy beside its twin."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tta_diffusion.analysis.ablation.plan import CONSTANT, Cell, twin
 from tta_diffusion.analysis.ablation.summary import Row
-from tta_diffusion.analysis.figures.base import colour, legend_below, name_axes, panels, save
+from tta_diffusion.analysis.figures.base import colour, legend_below, mark, name_axes, panels, save
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 FIGURE, LOST = "ablation", "forgetting"
 
@@ -36,19 +40,30 @@ def _draw_quality(folder: Path, rows: list[Row]) -> None:
             row = part.get(Cell(steps, feedback, policy).name)
             if row is None:
                 continue
-            panel.plot(*_place(row), "o", color=colour(number), markersize=6, label=policy, zorder=3)
+            panel.plot(*_place(row), mark(number), color=colour(number), markersize=6, label=policy, zorder=3)
             control = part.get(Cell(steps, feedback, twin(policy)).name)
             if control is not None and control is not row:
+                panel.plot(*_place(control), alpha=0)  # so that the arrow's end is inside
                 panel.annotate(
                     "",
                     _place(control),
                     _place(row),
                     arrowprops={"arrowstyle": "->", "color": colour(number), "alpha": 0.7, "linewidth": 1.2},
                 )
-        panel.set_yscale("log")
+        _plain_logarithm(panel)
         name_axes(panel, "Dist-3 per prompt", "perplexity", f"T = {steps}, {feedback} feedback")
-    legend_below(figure, found[0])
+    legend_below(figure, *found)
     save(figure, folder, FIGURE)
+
+
+def _plain_logarithm(panel: Axes) -> None:
+    """A logarithmic axis with a few plain numbers, whatever its range."""
+    from matplotlib.ticker import FormatStrFormatter, MaxNLocator, NullLocator
+
+    panel.set_yscale("log")
+    panel.yaxis.set_major_locator(MaxNLocator(5))
+    panel.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+    panel.yaxis.set_minor_locator(NullLocator())
 
 
 def _place(row: Row) -> tuple[float, float]:
@@ -63,9 +78,12 @@ def _draw_lost(folder: Path, rows: list[Row]) -> None:
     ]
     if not numbers:
         return
-    policies = list(dict.fromkeys(cell.policy for cell, row in usable.items() if not row.is_twin))
-    figure, found = panels(len(numbers), 4.2, 0.32 * len(policies) + 1.2, 2)
-    for panel, steps in zip(found, numbers, strict=True):
+    shown = {
+        t: list(dict.fromkeys(cell.policy for cell, row in usable.items() if cell.steps == t and not row.is_twin))
+        for t in numbers
+    }
+    figure, found = panels(len(numbers), 4.2, 0.32 * max(map(len, shown.values())) + 1.2, 3)
+    for panel, (steps, policies) in zip(found, shown.items(), strict=True):
         for number, feedback in enumerate(dict.fromkeys(cell.feedback for cell in usable)):
             for place, policy in enumerate(policies):
                 for name, face, shift in ((policy, colour(number), -0.12), (twin(policy), "white", 0.12)):

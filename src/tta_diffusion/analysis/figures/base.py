@@ -62,10 +62,24 @@ def colour(i: int) -> str:
     return COLOURS[i % len(COLOURS)]
 
 
-def legend_below(figure: Figure, panel: Axes) -> None:
-    handles, names = panel.get_legend_handles_labels()
-    if handles:
-        figure.legend(handles, names, loc="outside lower center", ncols=6, frameon=False, fontsize=8, labelcolor=INK)
+def mark(i: int) -> str:
+    """The i-th marker, which changes where the colours begin again."""
+    return "osD^v"[i // len(COLOURS) % 5]
+
+
+def legend_below(figure: Figure, *found: Axes) -> None:
+    """One legend for some panels, each name once."""
+    named = {name: handle for panel in found for handle, name in zip(*panel.get_legend_handles_labels(), strict=True)}
+    if named:
+        figure.legend(
+            list(named.values()),
+            list(named),
+            loc="outside lower center",
+            ncols=6,
+            frameon=False,
+            fontsize=8,
+            labelcolor=INK,
+        )
 
 
 def save(figure: Figure, out: Path, name: str) -> None:
