@@ -42,7 +42,7 @@ def test_times_are_finite_bounded_and_zero_where_pinned(name, u, situation):
     assert bool((result[~free] == 0).all())
     if name in BOUNDED:
         assert bool((result <= u + 1e-12).all())
-    if name not in ("fixed", "linear", "backward-linear", "scaled"):
+    if name not in ("fixed", "linear", "backward-linear", "ar-diffusion", "scaled"):
         outside = free & ~counted
         assert bool((result[outside] == u).all()), "behind the end of the text a token keeps the global time"
 
@@ -121,6 +121,21 @@ def test_full_smoothing_is_the_constant_policy(u, situation):
         assert torch.equal(result, Allocation("constant").times(u, None, free, counted))
 
 
+@given(st.floats(0.01, 100), times, times, st.integers(1, 12))
+def test_ar_diffusion_is_the_published_line(aspect, u, later, count):
+    """f(n, t) = clip((t_e - t_s) / (n_e - n_s) (n - n_s) + t_s, 0, T) with N = count and T = N / aspect."""
+    free = torch.ones(1, count, dtype=torch.bool)
+    policy = parse_allocation(f"ar-diffusion:{aspect}")
+    longest = count / aspect
+    t = u * (count + longest)
+    n_s, t_s = min(max(count - t, 0), count), min(max(t - count, 0), longest)
+    line = [(longest - t_s) / (2 * count - n_s) * (n - n_s) + t_s for n in range(count)]
+    expected = [min(max(value, 0), longest) / longest for value in line]
+    assert policy.times(u, None, free, free)[0].tolist() == pytest.approx(expected, abs=1e-9)
+    low, high = sorted((u, later))
+    assert bool((policy.times(low, None, free, free) <= policy.times(high, None, free, free) + 1e-12).all())
+
+
 @given(times, times, situations(), st.sampled_from([cosine, linear]))
 def test_budgeted_spends_its_budget(share, u, situation, alpha_bar):
     importance, free, counted = situation
@@ -180,6 +195,8 @@ def allocations(draw):
         arguments = tuple(sorted(draw(times) for _ in POLICIES.get(name).defaults))
         if name == "top-k":
             arguments = (float(draw(st.integers(1, 9))),)
+        if name == "ar-diffusion":
+            arguments = (draw(st.floats(0.01, 100)),)
     reads = draw(st.sampled_from([None, *SIGNALS])) if POLICIES.get(name).signal else None
     return Allocation(name, arguments, reads, draw(times), *(draw(st.booleans()) for _ in range(3)))
 

@@ -83,6 +83,22 @@ def backward_linear(u: Tensor, signal: Tensor, positions: Tensor, mask: Tensor) 
     return torch.where(mask, _rank(last - positions, mask) * u, u)
 
 
+@register("ar-diffusion", aspect=1.0)
+def ar_diffusion(u: Tensor, signal: Tensor, positions: Tensor, mask: Tensor, aspect: float) -> Tensor:
+    """AR-Diffusion (Wu et al. 2023): a front that moves from left to right; what is left of it settles first.
+
+    In the authors' terms, with t = u (N + T) and aspect = N / T: u_i lies on the line from (n_s, t_s) to (2 N, T),
+    n_s = clip(N - t, 0, N), t_s = clip(t - N, 0, T), and is cut to [0, T]. It may lie above u.
+    """
+    if not aspect > 0:
+        raise ValueError(f"the aspect of ar-diffusion must be above 0, got {aspect:g}")
+    count = mask.sum(-1, keepdim=True).clamp_min(1)
+    place = (1 - u * (1 + 1 / aspect)).clamp(0, 1)  # n_s / N
+    level = (u * (aspect + 1) - aspect).clamp(0, 1)  # t_s / T
+    line = level + (1 - level) / (2 - place) * (positions.double() / count - place)
+    return torch.where(mask, line.clamp(0, 1), u)
+
+
 def _rank(positions: Tensor, mask: Tensor) -> Tensor:
     """i / (N - 1); a single token has no order, and keeps the global time."""
     last = mask.sum(-1, keepdim=True) - 1
