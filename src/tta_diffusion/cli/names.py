@@ -11,7 +11,7 @@ POLICIES = {
     "scaled": "every token at 0.85 (scaled:0.85) of the global time",
     "linear": "early tokens settle first",
     "backward-linear": "late tokens settle first",
-    "ar-diffusion": "a front moves from left to right (Wu et al. 2023); aspect N / T",
+    "ar-diffusion": "a front moves from left to right (AR-Diffusion)",
     "random": "a time between 0 and 1 (random:0,1), whatever the step",
     "fixed": "one time for all: 0 keeps every token, 1 always redraws it",
     "adaptive": "what matters to the control settles first; 0.6 smooths",
