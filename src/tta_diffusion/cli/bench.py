@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from tta_diffusion.cli.ablation import ablation
+from tta_diffusion.cli.bench_table import table
 from tta_diffusion.cli.speed import speed
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ Examples:
   tta bench report runs/bench/a runs/bench/b --html report.html
   tta bench speed --batch 8,32
   tta bench ablation sentiment --steps 20,50 --limit 10 --classifier DIR
+  tta bench table configs/baselines/table.yaml --data-dir DATA --limit 10
   torchrun --nproc-per-node 8 -m tta_diffusion.cli.main bench topic --model DIR --out runs/bench/topic
 
 \b
@@ -52,7 +54,7 @@ Models = Annotated[
     list[str] | None,
     typer.Option("--model", "-m", metavar="DIR", help="Model directory; NAME=DIR, repeated, in sweeps over models."),
 ]
-MethodName = Annotated[str, typer.Option(help="tta, file, or package.module:factory.")]
+MethodName = Annotated[str, typer.Option(help="tta, file, a baseline (docs/baselines.md), or package.module:factory.")]
 File = Annotated[Path | None, typer.Option(help="Texts for --method file: .jsonl or .parquet.")]
 Steps = Annotated[int | None, typer.Option(help="Denoising steps.")]
 Allocation = Annotated[str | None, typer.Option(metavar="POLICY", help="How times are allocated, like adaptive:0.6.")]
@@ -120,6 +122,7 @@ def run_task(
     score: Annotated[bool, typer.Option("--score/--no-score", help="Score the texts when they are written.")] = True,
 ) -> None:
     """Write the texts of a task and score them. The word `run` may be left out."""
+    from tta_diffusion.bench.methods.causal import task_of
     from tta_diffusion.bench.run import Request
     from tta_diffusion.bench.scorers import ScorerChoice
     from tta_diffusion.bench.sweep import Sweep, parse_axes
@@ -129,9 +132,8 @@ def run_task(
     chosen = _settings(flags | {"batch_size": batch_size}, settings)
     choice = ScorerChoice(scorer, tuple(classifier or ()), toxicity, device, asked)
     one, models = _models(model)
-    request = Request(
-        load_task(task), method, one, file, chosen, seed, limit, prompts, data_dir, out, name, device, dtype
-    )
+    what = task_of(load_task(task), method)
+    request = Request(what, method, one, file, chosen, seed, limit, prompts, data_dir, out, name, device, dtype)
     if sweep:
         grid = Sweep(f"{request.task.name} sweep", task, parse_axes(sweep))
         _run_sweep(grid, request, models, choice)
@@ -158,6 +160,7 @@ def run_named_sweep(
     asked: Asked = "",
 ) -> None:
     """Run a task for every point of a grid of settings: one table, one plot."""
+    from tta_diffusion.bench.methods.causal import task_of
     from tta_diffusion.bench.run import Request
     from tta_diffusion.bench.scorers import ScorerChoice
     from tta_diffusion.bench.sweep import load_sweep
@@ -166,9 +169,8 @@ def run_named_sweep(
     grid = load_sweep(sweep)
     one, models = _models(model)
     chosen = _settings({}, settings)
-    request = Request(
-        load_task(grid.task), method, one, None, chosen, seed, limit, prompts, data_dir, out, "", device, dtype
-    )
+    what = task_of(load_task(grid.task), method)
+    request = Request(what, method, one, None, chosen, seed, limit, prompts, data_dir, out, "", device, dtype)
     _run_sweep(grid, request, models, ScorerChoice(scorer, tuple(classifier or ()), toxicity, device, asked))
 
 
@@ -228,6 +230,7 @@ def report_runs(
 
 app.command("speed")(speed)
 app.command("ablation")(ablation)
+app.command("table")(table)
 
 
 def _run_one(request: Request, choice: ScorerChoice, score: bool) -> None:

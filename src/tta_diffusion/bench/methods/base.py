@@ -56,7 +56,7 @@ class Method(ABC):
 
 Factory = Callable[[MethodOptions], Method]
 METHODS: Registry[Factory] = Registry("method")
-BUILT_IN = ("tta", "file")
+BUILT_IN = ("tta", "file", "causal")
 
 
 def find_method(name: str) -> Factory:

@@ -1,0 +1,104 @@
+"""DExperts (Liu et al. 2021): an expert that was fine-tuned on the attribute, an anti-expert on its opposite.
+
+    p(x_t | x_<t) = softmax( z~ + alpha (z+ - z-) )
+
+z~ are the base model's logits outside whose nucleus `filter_p` nothing is written. With more than two labels z- is
+log of the mean probability of the other experts (`anti: others`), or nothing at all (`anti: none`, which the paper uses
+for topics).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_model, save_model
+from torch import Tensor
+
+from tta_diffusion.baselines.causal import CausalLM, Reader
+from tta_diffusion.baselines.decode import CausalWriter, Decoding, Predictor, keep_nucleus
+from tta_diffusion.baselines.fit import FitSettings, batches, fit, trainable_copy
+from tta_diffusion.baselines.prefix import token_log_probs
+from tta_diffusion.baselines.registry import Setup, Writer, register, trains
+from tta_diffusion.training.classifier.batches import Batch
+from tta_diffusion.training.classifier.store import LabelledStore
+
+ANTI = ("others", "none")
+
+
+@dataclass(frozen=True)
+class DExpertsOptions(Decoding):
+    top_p: float = 1.0  # of the ensemble
+    alpha: float = 3.2
+    filter_p: float = 0.9  # of the base model
+    anti: str = "others"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.anti not in ANTI:
+            raise ValueError(f"anti must be {' or '.join(ANTI)}, got '{self.anti}'")
+
+
+def combine(base: Tensor, expert: Tensor, others: Sequence[Tensor], alpha: float, filter_p: float) -> Tensor:
+    """Logits (B, V) of the ensemble, up to a constant: several others weigh as the sum of their probabilities."""
+    push = expert.log_softmax(-1)
+    if others:
+        push = push - torch.stack([o.log_softmax(-1) for o in others]).logsumexp(0)
+    return keep_nucleus(base, filter_p) + alpha * push
+
+
+class Ensemble:
+    """Base, expert and anti-experts read the same tokens."""
+
+    def __init__(
+        self, base: Predictor, expert: Predictor, others: Sequence[Predictor], options: DExpertsOptions
+    ) -> None:
+        self.base, self.expert, self.others, self.options = base, expert, others, options
+
+    def read(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        z, plus, *minus = (p.read(tokens, mask) for p in (self.base, self.expert, *self.others))
+        return combine(z, plus, minus, self.options.alpha, self.options.filter_p)
+
+
+@register("dexperts", DExpertsOptions, needs_training=True)
+def dexperts(setup: Setup, options: DExpertsOptions) -> Writer:
+    base, made = setup.base, setup.made
+    experts = []
+    for label in range(len(made.facts.labels)):
+        expert = trainable_copy(base.model).requires_grad_(False)
+        load_model(expert, made.file(f"expert-{label}"), device=str(base.device))
+        experts.append(expert.to(base.model.dtype))
+
+    def ensemble(label: str) -> Predictor:
+        wanted = made.label(label)
+        others = [e for i, e in enumerate(experts) if i != wanted and options.anti == "others"]
+        return Ensemble(Reader(base.model), Reader(experts[wanted]), [Reader(e) for e in others], options)
+
+    return CausalWriter(base, ensemble, options)
+
+
+@dataclass(frozen=True)
+class ExpertSettings(FitSettings):
+    """Of each expert."""
+
+    steps: int = 1000
+    lr: float = 5e-5
+
+
+@trains("dexperts", ExpertSettings)
+def train_experts(base: CausalLM, store: LabelledStore, settings: ExpertSettings, directory: Path) -> dict[str, Any]:
+    """An expert of every label: the whole model fine-tuned on the rows of that label."""
+    results = {}
+    for number, label in enumerate(store.labels):
+        expert = trainable_copy(base.model)
+
+        def loss_of(batch: Batch, expert: Any = expert) -> Tensor:
+            return -token_log_probs(expert, batch.ids, batch.mask).sum() / batch.mask[:, 1:].sum()
+
+        rows = batches(store, settings, number)
+        results[label] = fit(expert.parameters(), loss_of, rows, settings, base.device, f"expert '{label}'")
+        save_model(expert, str(directory / f"expert-{number}.safetensors"))
+    return results

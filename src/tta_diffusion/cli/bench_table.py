@@ -1,0 +1,52 @@
+"""`tta bench table`: every method of a YAML file on its tasks, under the same judges."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def table(
+    file: Annotated[Path, typer.Argument(help="YAML file of methods and tasks, such as configs/baselines/table.yaml.")],
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="This method alone, by its name in the file; repeatable.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(metavar="N", help="At most N texts of each prompt and label.")] = None,
+    prompts: Annotated[int | None, typer.Option(metavar="N", help="The first N prompts alone.")] = None,
+    out: Annotated[Path, typer.Option(help="Directory for all of it.")] = Path("runs/table"),
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder of the data that a task reads its prompts from.")
+    ] = None,
+    scorer: Annotated[str, typer.Option(metavar="DIR", help="Causal model for perplexity; or none.")] = "",
+    asked: Annotated[str, typer.Option(metavar="DIR", help="Causal model that is asked for the label; or none.")] = "",
+    seed: Annotated[int, typer.Option(help="Seed of the first text.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
+) -> None:
+    """Write and score every method of a file on every task; goes on where it was stopped.
+
+    Under OUT/TASK: a run for every method, and table.md.
+
+    tta bench table configs/baselines/table.yaml --data-dir DATA --limit 10
+    """
+    from tta_diffusion.bench.methods_table import load_methods_table, run_table
+    from tta_diffusion.bench.run import Request
+    from tta_diffusion.bench.scorers import ScorerChoice
+    from tta_diffusion.bench.task import load_task
+
+    wanted = load_methods_table(file)
+    base = Request(
+        load_task(wanted.tasks[0]),
+        seed=seed,
+        limit=limit,
+        prompts=prompts,
+        data_dir=data_dir,
+        device=device,
+        dtype=dtype,
+    )
+    choice = ScorerChoice(scorer, (), "", device, asked)
+    for task, found in run_table(wanted, base, choice, out, only or ()).items():
+        typer.echo(f"# {task}\n\n{found.markdown()}")
+    typer.echo(str(out))
