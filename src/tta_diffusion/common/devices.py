@@ -9,7 +9,7 @@ from tta_diffusion.common.registry import closest
 if TYPE_CHECKING:
     import torch
 
-DTYPES = ("float32", "bfloat16", "float16")
+DTYPES = ("float32", "bfloat16", "float16", "int8")
 
 
 def find_device(name: str) -> str:
