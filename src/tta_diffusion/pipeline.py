@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -16,10 +16,12 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from tta_diffusion.assets import resolve, shipped_model
 from tta_diffusion.common.devices import find_device, find_dtype
 from tta_diffusion.common.randomness import Randomness
+from tta_diffusion.control.free_guidance import labels_used
 from tta_diffusion.control.parse import ControlLibrary, Controls, parse_controls
 from tta_diffusion.denoiser.checkpoint import read_regime
 from tta_diffusion.denoiser.protocol import Denoiser
 from tta_diffusion.diffusion.process import State
+from tta_diffusion.fast.products import lower_products
 from tta_diffusion.sampling.regimes import REGIMES
 from tta_diffusion.sampling.repetition import Peers
 from tta_diffusion.sampling.sampler import Sampler, StepCallback, StepInfo
@@ -74,7 +76,11 @@ class TTAPipeline:
         """A model directory (or the hub name of one): denoiser, tokenizer and `controls/`. None: the shipped model."""
         path = shipped_model() if directory is None else resolve(directory)
         denoiser = REGIMES.get(read_regime(path)).load(path, device)
-        if dtype is not None:
+        if dtype is torch.int8:
+            if torch.device(device).type != "cpu":
+                raise ValueError("8-bit products run on a CPU: on a GPU take --dtype bfloat16")
+            lower_products(cast(Any, denoiser).backbone.model.base_model)
+        elif dtype is not None:
             denoiser = denoiser.to(dtype)
         try:
             tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
@@ -96,7 +102,7 @@ class TTAPipeline:
         prompt: str | Sequence[str] = "",
         control: Controls = None,
         num_samples: int = 1,
-        seed: int | None = None,
+        seed: int | Sequence[int] | None = None,
         generator: torch.Generator | None = None,
         return_trace: bool = False,
         callback_on_step_end: Callable[[TTAPipeline, int, float, StepInfo], None] | None = None,
@@ -111,8 +117,8 @@ class TTAPipeline:
             num_samples: texts for each prompt.
             seed: the texts of a prompt have the seeds seed, seed + 1, ...; a text depends on its prompt, its seed
                 and the settings alone; with `variety` also on the texts of its prompt before it in this call
-                (candidates that were not kept among them), and on `batch_size`. None draws one from `generator`, or
-                anew.
+                (candidates that were not kept among them), and on `batch_size`. Several: one for each prompt. None
+                draws one from `generator`, or anew.
             return_trace: record the trajectories.
             callback_on_step_end: called as (pipeline, step, u, info) after each step.
             streamer: an object with `put_draft`, `put` and `end`, such as transformers' TextDiffusionStreamer, for a
@@ -129,7 +135,10 @@ class TTAPipeline:
         if sampler.guidance:
             canvas = sampler.guidance.prepare(canvas)
         first = draw_seed(generator) if seed is None else seed
-        jobs = [(text, first + i) for text in prompts for i in range(num_samples)]
+        firsts = [first] * len(prompts) if isinstance(first, int) else list(first)
+        if len(firsts) != len(prompts):
+            raise ValueError(f"{len(firsts)} seeds for {len(prompts)} prompts: give one, or one for each prompt")
+        jobs = [(text, own + i) for text, own in zip(prompts, firsts, strict=True) for i in range(num_samples)]
         canvas = canvas.repeat(num_samples * config.candidates)
         stream = None if streamer is None else DraftStream(streamer, canvas)
         callback = self._callback(callback_on_step_end, stream)
@@ -181,7 +190,8 @@ class TTAPipeline:
 
     def _sampler(self, control: Controls, settings: dict[str, Any]) -> tuple[Sampler, GenerationConfig]:
         config = self.defaults.override(settings)
-        objectives = parse_controls(control, self.library)
+        labels = labels_used(getattr(self.denoiser.config, "labels", {}), config.guidance_form)
+        objectives = parse_controls(control, replace(self.library, labels=labels))
         for objective, _ in objectives:
             if isinstance(model := getattr(objective, "model", None), torch.nn.Module):
                 model.to(self.denoiser.device)

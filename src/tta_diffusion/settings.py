@@ -79,7 +79,7 @@ class GenerationConfig:
     grid: str | Tensor = "uniform"
     engine: str = "tail"
     step_rule: str = "ddpm"
-    guidance_form: str | None = None  # soft, first-order or exact (`control.discrete`); None: the regime's own
+    guidance_form: str | None = None  # soft, first-order, exact or cfg (`control.discrete`); None: the model's
     order: str = "random"  # masked: which tokens are written first
     remasking: float = 0.0  # masked: 0 keeps what is written, 1 masks the whole draft afresh
     eta: float = 1.0  # gaussian: 1 draws from the posterior, 0 is the deterministic step of DDIM

@@ -15,7 +15,7 @@ import yaml
 from typer.testing import CliRunner
 
 from tta_diffusion.cli.data import app
-from tta_diffusion.data import TokenStore
+from tta_diffusion.data import MixtureSampler, TokenStore
 from tta_diffusion.data.config import config_from_dict
 from tta_diffusion.data.prepare import prepare
 from tta_diffusion.data.tokenizer import load_tokenizer
@@ -57,6 +57,34 @@ def test_the_corpus_holds_the_text(data: Path) -> None:
         assert any(text in whole for whole in texts)
     part = meta["sources"][0]["splits"]["train"]
     assert part["tokens"] == int((store.arrays["train"][0] != 0).sum())
+
+
+def test_sequences_carry_the_label_of_their_text(data: Path) -> None:
+    lines = [
+        json.loads(line) | {"score": i / 120} for i, line in enumerate((data / "a.jsonl").read_text().splitlines())
+    ]
+    (data / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    rule = {"name": "score", "column": "score", "above": 0.7, "labels": ["low", "high"]}
+    sources = [{"name": "a", "path": "a.jsonl", "label": rule}, {"name": "b", "path": "b.jsonl"}]
+    config = settings(sources=sources, partial=0.0, deduplicate=False)
+    prepare(config_from_dict(config), data, data / "out")
+    store, tokenizer = TokenStore.open(data / "out"), load_tokenizer(data / "out")
+    assert store.labels == {"score": ["low", "high"]}
+    store.verify()
+    sampler = MixtureSampler(store)
+    source, _ = sampler.locate(range(200))
+    ids, labels = sampler.rows(0, 200), sampler.labels(0, 200)
+    assert set(labels[source == 0]) == {1, 2}
+    assert set(labels[source == 1]) == {0}
+    for row, label in zip(ids[source == 0], labels[source == 0], strict=True):
+        text = tokenizer.decode([i for i in row if i > 4])
+        assert label in {1 + (line["score"] > 0.7) for line in lines if text in line["text"]}
+    (data / "out" / "train-a.labels.bin").write_bytes(bytes(len(store.arrays["train"][0])))
+    with pytest.raises(ValueError, match=r"train-a.labels.bin has changed"):
+        TokenStore.open(data / "out").verify()
+    sources[1]["label"] = {**rule, "labels": ["high", "low"]}
+    with pytest.raises(ValueError, match="Sources must agree"):
+        config_from_dict(settings(sources=sources))
 
 
 def test_the_same_input_gives_the_same_fingerprint(data: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import builtins
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tta_diffusion.data.config import SourceConfig
-from tta_diffusion.data.sources import count_rows, iterate_texts
+from tta_diffusion.data.config import LabelRule, SourceConfig
+from tta_diffusion.data.sources import Text, count_rows, iterate_texts
 
 
 def source(**settings: Any) -> SourceConfig:
     return SourceConfig(**{"name": "a", **settings})
+
+
+def texts(found: Iterable[Text]) -> list[str]:
+    return [text for text, _ in found]
 
 
 @pytest.fixture
@@ -31,17 +36,28 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_formats_folders_and_globs(data: Path) -> None:
-    assert list(iterate_texts(source(path="a.parquet"), data)) == [f"row {i}" for i in range(300)]
-    assert list(iterate_texts(source(path="b.jsonl", field="body"), data)) == [f"line {i}" for i in range(4)]
-    assert [t.strip() for t in iterate_texts(source(path="folder"), data)] == ["one", "two"]
-    assert [t.strip() for t in iterate_texts(source(path="**/*.txt"), data)] == ["one", "two"]
-    assert len(list(iterate_texts(source(path=["a.parquet", "folder"]), data))) == 302
+    assert texts(iterate_texts(source(path="a.parquet"), data)) == [f"row {i}" for i in range(300)]
+    assert texts(iterate_texts(source(path="b.jsonl", field="body"), data)) == [f"line {i}" for i in range(4)]
+    assert [t.strip() for t in texts(iterate_texts(source(path="folder"), data))] == ["one", "two"]
+    assert [t.strip() for t in texts(iterate_texts(source(path="**/*.txt"), data))] == ["one", "two"]
+    assert len(texts(iterate_texts(source(path=["a.parquet", "folder"]), data))) == 302
 
 
 def test_filter_and_limit(data: Path) -> None:
-    assert len(list(iterate_texts(source(path="a.parquet", where={"label": 0}), data))) == 100
-    assert len(list(iterate_texts(source(path="a.parquet", where={"label": [0, 2]}), data))) == 200
-    assert list(iterate_texts(source(path="a.parquet", where={"label": 1}, limit=2), data)) == ["row 1", "row 4"]
+    assert len(texts(iterate_texts(source(path="a.parquet", where={"label": 0}), data))) == 100
+    assert len(texts(iterate_texts(source(path="a.parquet", where={"label": [0, 2]}), data))) == 200
+    assert texts(iterate_texts(source(path="a.parquet", where={"label": 1}, limit=2), data)) == ["row 1", "row 4"]
+
+
+def test_a_rule_gives_texts_their_labels(data: Path) -> None:
+    by_number = LabelRule("size", "label", ("small", "large"), above=1)
+    found = list(iterate_texts(source(path="a.parquet", label=by_number, limit=3), data))
+    assert found == [("row 0", 1), ("row 1", 1), ("row 2", 2)]
+    by_value = LabelRule("kind", "label", ("2", "0"))
+    assert [label for _, label in iterate_texts(source(path="a.parquet", label=by_value, limit=3), data)] == [2, 0, 1]
+    assert by_number.number(None) == 0
+    with pytest.raises(ValueError, match="holds str, which 'above' cannot compare"):
+        list(iterate_texts(source(path="a.parquet", label=LabelRule("size", "text", ("a", "b"), above=1)), data))
 
 
 def test_the_row_count_bounds_the_texts(data: Path) -> None:
@@ -62,13 +78,13 @@ def test_the_row_count_bounds_the_texts(data: Path) -> None:
 )
 def test_errors_say_what_to_do(data: Path, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        list(iterate_texts(source(**settings), data))
+        texts(iterate_texts(source(**settings), data))
 
 
 def test_a_broken_line_is_named(data: Path) -> None:
     (data / "b.jsonl").write_text('{"text": "fine"}\n{"text": \n')
     with pytest.raises(ValueError, match="line 2 is not JSON"):
-        list(iterate_texts(source(path="b.jsonl"), data))
+        texts(iterate_texts(source(path="b.jsonl"), data))
 
 
 def test_the_hub_package_is_asked_for(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,4 +97,4 @@ def test_the_hub_package_is_asked_for(data: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(builtins, "__import__", without_datasets)
     with pytest.raises(ValueError, match="pip install"):
-        list(iterate_texts(source(hub="imdb"), data))
+        texts(iterate_texts(source(hub="imdb"), data))

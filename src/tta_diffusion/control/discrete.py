@@ -28,7 +28,7 @@ from tta_diffusion.diffusion.process import State
 from tta_diffusion.tokens.canvas import Canvas
 from tta_diffusion.tokens.logits import DenseLogits, Logits, TiltedLogits
 
-FORMS = ("soft", "first-order", "exact")
+FORMS = ("soft", "first-order", "exact", "cfg")  # the last is `control.free_guidance`
 _CHUNK = 2**16  # tokens of the neighbours that are scored at once
 
 

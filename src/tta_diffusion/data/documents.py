@@ -9,7 +9,7 @@ from pathlib import Path
 from tta_diffusion.data.clean import CLEANERS
 from tta_diffusion.data.config import SourceConfig
 from tta_diffusion.data.dedupe import SeenParagraphs
-from tta_diffusion.data.sources import find_files, iterate_file, iterate_texts
+from tta_diffusion.data.sources import Text, find_files, iterate_file, iterate_texts
 
 SHORTEST_REMEMBERED = 80  # characters; shorter paragraphs repeat by chance
 
@@ -39,19 +39,19 @@ def remember_held_out(source: SourceConfig, data_dir: Path, seen: SeenParagraphs
     if source.hold_out:
         clean = CLEANERS.get(source.kind)
         for path in find_files(source.hold_out, data_dir, source.name):
-            for text in iterate_file(path, source):
+            for text, _ in iterate_file(path, source):
                 without_seen(clean(text) or "", seen)
 
 
 def iterate_documents(
     source: SourceConfig, data_dir: Path, seen: SeenParagraphs | None, counts: Counter[str]
-) -> Iterator[str]:
-    """Clean documents of a source: paragraphs joined by line breaks.
+) -> Iterator[Text]:
+    """Clean documents of a source: paragraphs joined by line breaks; each part of a text has its label.
 
     `counts` receives "read" (texts), "cleaned_away", "repeated" (passages with nothing new) and "kept".
     """
     clean = CLEANERS.get(source.kind)
-    for text in iterate_texts(source, data_dir):
+    for text, label in iterate_texts(source, data_dir):
         counts["read"] += 1
         cleaned = clean(text)
         if cleaned is None:
@@ -61,4 +61,4 @@ def iterate_documents(
             document = without_seen(passage, seen) if seen is not None else passage
             counts["kept" if document else "repeated"] += 1
             if document:
-                yield document
+                yield Text(document, label)

@@ -8,12 +8,20 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tta_diffusion.data.config import SourceConfig
 from tta_diffusion.data.held_out import held_out
 
 Row = Mapping[str, Any]
+
+
+class Text(NamedTuple):
+    """A text, and the number of its label (see `LabelRule`); 0: none."""
+
+    text: str
+    label: int = 0
+
 
 ROWS_AT_A_TIME = 64  # a row may be a whole novel
 
@@ -100,7 +108,7 @@ def _matches(row: Row, where: Mapping[str, Any]) -> bool:
     return all(row[c] in value if isinstance(value, list) else row[c] == value for c, value in where.items())
 
 
-def _texts_of(rows: Iterator[Row], source: SourceConfig) -> Iterator[str]:
+def _texts_of(rows: Iterator[Row], source: SourceConfig) -> Iterator[Text]:
     for row in rows:
         if source.hold_out_by and held_out(str(row[source.hold_out_by]), source.hold_out_share):
             continue
@@ -109,7 +117,7 @@ def _texts_of(rows: Iterator[Row], source: SourceConfig) -> Iterator[str]:
                 raise ValueError(
                     f"Source '{source.name}': column '{source.field}' holds {type(text).__name__}, not text."
                 )
-            yield text
+            yield Text(text, source.label.number(row[source.label.column]) if source.label else 0)
 
 
 def iterate_held_out(source: SourceConfig, data_dir: Path) -> Iterator[str]:
@@ -123,15 +131,16 @@ def iterate_held_out(source: SourceConfig, data_dir: Path) -> Iterator[str]:
 
 def _columns(source: SourceConfig) -> list[str]:
     by = [source.hold_out_by] if source.hold_out_by else []
-    return list(dict.fromkeys([source.field, *source.where, *by]))
+    label = [source.label.column] if source.label else []
+    return list(dict.fromkeys([source.field, *source.where, *by, *label]))
 
 
-def iterate_file(path: Path, source: SourceConfig) -> Iterator[str]:
+def iterate_file(path: Path, source: SourceConfig) -> Iterator[Text]:
     """The texts of one file that pass the `where` filter."""
     return _texts_of(rows_of_file(path, _columns(source)), source)
 
 
-def iterate_texts(source: SourceConfig, data_dir: Path) -> Iterator[str]:
+def iterate_texts(source: SourceConfig, data_dir: Path) -> Iterator[Text]:
     """Every text of the source, in file order, up to its `limit`."""
     if source.hub:
         rows = rows_of_hub(source.name, source.hub, source.subset, source.split, _columns(source))

@@ -1,7 +1,8 @@
 """Read a prepared corpus: memory-mapped token arrays. Needs numpy and nothing else.
 
 A corpus is a directory: `meta.json`, `tokenizer/`, and per split and source a raw little-endian array
-`<split>-<source>.bin` of shape (sequences, length).
+`<split>-<source>.bin` of shape (sequences, length). Sources with a label rule have `<split>-<source>.labels.bin` of
+shape (sequences, 1) as well: 1 is the first label of `meta.json`, 0 none.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ VERSION = 1
 META_FILE = "meta.json"
 TOKENIZER_DIR = "tokenizer"
 SPLITS = ("train", "validation")
+LABEL_DTYPE = np.dtype("u1")
 Ids = NDArray[np.int64]
 
 
@@ -33,16 +35,20 @@ class TokenStore:
     directory: Path
     meta: dict[str, Any]
     arrays: dict[str, list[NDArray[Any]]]  # split -> per source (sequences, length)
+    label_arrays: dict[str, list[NDArray[Any] | None]] = field(default_factory=dict)  # the same, (sequences, 1)
 
     @classmethod
     def open(cls, directory: str | Path) -> TokenStore:
         directory = Path(directory)
         meta = _read_meta(directory)
-        arrays = {
-            split: [_map_array(directory, source["splits"][split], meta) for source in meta["sources"]]
+        parts = {split: [source["splits"][split] for source in meta["sources"]] for split in SPLITS}
+        shape = int(meta["length"]), np.dtype(meta["dtype"])
+        arrays = {split: [_map_array(directory, part, *shape) for part in parts[split]] for split in SPLITS}
+        labels = {
+            split: [_map_array(directory, p["labels"], 1, LABEL_DTYPE) if "labels" in p else None for p in parts[split]]
             for split in SPLITS
         }
-        return cls(directory, meta, arrays)
+        return cls(directory, meta, arrays, labels)
 
     def __len__(self) -> int:
         """Sequences in the training split."""
@@ -61,6 +67,11 @@ class TokenStore:
     def special_ids(self) -> dict[str, int]:
         """pad, eos, bos, unk, mask -> id (those the tokenizer has)."""
         return dict(self.meta["special_ids"])
+
+    @property
+    def labels(self) -> dict[str, list[str]]:
+        """Control -> the labels that its sequences may have; empty where the corpus has none."""
+        return dict(self.meta.get("labels", {}))
 
     @property
     def sources(self) -> list[str]:
@@ -93,10 +104,19 @@ class TokenStore:
             out[chosen] = self._of(split)[k][row[chosen]]
         return out
 
+    def gather_labels(self, split: str, source: Ids, row: Ids) -> Ids:
+        """The same -> the numbers of their labels (n,); 0 for a sequence without one."""
+        out = np.zeros(len(source), dtype=np.int64)
+        for k in np.unique(source):
+            if (labels := self.label_arrays[split][k]) is not None:
+                out[source == k] = labels[row[source == k], 0]
+        return out
+
     def verify(self) -> None:
         """Read everything and compare with the hashes in meta.json."""
         for source in self.meta["sources"]:
-            for part in source["splits"].values():
+            splits = source["splits"].values()
+            for part in [*splits, *(split["labels"] for split in splits if "labels" in split)]:
                 with (self.directory / part["file"]).open("rb") as file:
                     digest = hashlib.file_digest(file, "sha256").hexdigest()
                 if digest != part["sha256"]:
@@ -167,6 +187,10 @@ class MixtureSampler:
         """Samples `start .. start + count - 1` -> ids (count, length)."""
         return self.at(np.arange(start, start + count))
 
+    def labels(self, start: int, count: int) -> Ids:
+        """The same samples -> the numbers of their labels (count,)."""
+        return self.store.gather_labels(self.split, *self.locate(np.arange(start, start + count)))
+
 
 def _weights(store: TokenStore, given: Mapping[str, float] | None) -> NDArray[np.float64]:
     """Shares of the sources (sources,), in the order of the store."""
@@ -211,10 +235,9 @@ def _read_meta(directory: Path) -> dict[str, Any]:
     return meta
 
 
-def _map_array(directory: Path, part: dict[str, Any], meta: dict[str, Any]) -> NDArray[Any]:
+def _map_array(directory: Path, part: dict[str, Any], length: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Memory-map one file as (sequences, length), after checking its size."""
-    path, dtype = directory / part["file"], np.dtype(meta["dtype"])
-    shape = (int(part["sequences"]), int(meta["length"]))
+    path, shape = directory / part["file"], (int(part["sequences"]), length)
     expected = shape[0] * shape[1] * dtype.itemsize
     if not path.is_file():
         raise ValueError(f"{path} is missing: copy it again or prepare the corpus again.")

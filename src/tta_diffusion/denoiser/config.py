@@ -32,6 +32,7 @@ class DenoiserConfig:
     time_conditioning: str = "global"
     timed: bool = True  # False: the network is told no time, as a masked language model is not
     mask_token: int | None = None  # what hides a token in the masked regime
+    labels: dict[str, list[str]] = field(default_factory=dict)  # control -> the labels that the network can be told
     tied_input: bool = True  # soft tokens use the backbone's own embedding table
     shift_predictions: bool = False  # position i is predicted by the hidden state of i - 1 (decoder backbones)
     trained_steps: int | None = None  # T of the training grid, the fewest of several; None: continuous time
@@ -42,6 +43,8 @@ class DenoiserConfig:
         check_time_conditioning(self.time_conditioning)
         if self.length < 1:
             raise ValueError(f"length must be at least 1, got {self.length}")
+        if len(self.labels) > 1 or not all(self.labels.values()):
+            raise ValueError(f"labels must be one control with its labels, got {self.labels}")
 
     @property
     def vocab_size(self) -> int:

@@ -57,13 +57,14 @@ class UniformProcess(DiscreteProcess):
         mixture itself. A token whose level lies above its present time goes the other way: it is noised anew from the
         draft, q(x_s | x_0 = draft), as the simplex does with all tokens.
         """
-        assert state.noisy is not None
+        before = state.noisy
+        assert before is not None
         now, later = self.alpha_bar(state.times), self.alpha_bar(levels)
         draws = randomness.uniform(step, TRANSITION, draft.shape[1], 2)
-        noisy = bridge(state.noisy, draft, now, later, draws, self.vocab_size)
+        noisy = bridge(before, draft, now, later, draws, self.vocab_size)
         if isinstance(logits, TiltedLogits):
-            mixed = posterior(logits.plain.double().softmax(-1), state.noisy, now, later)
-            drawn = project_rows(mixed.log() + logits.tilt, draws[..., 0], _ALL)
+            tilted = logits.next_state(lambda clean: posterior(clean, before, now, later))
+            drawn = project_rows(tilted, draws[..., 0], _ALL)
             noisy = torch.where((levels < state.times) & (state.times > 0), drawn, noisy)
         return DiscreteState(draft, levels, noisy)
 

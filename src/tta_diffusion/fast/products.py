@@ -82,8 +82,17 @@ def _session(codes: Tensor, scales: Tensor, width: int) -> Any:
     from onnx import TensorProto, helper, numpy_helper
 
     _threads()
-    sizes = {"K": width, "N": len(codes), "bits": 8, "block_size": GROUP, "accuracy_level": 4}  # 4: x in 8 bits too
-    node = helper.make_node("MatMulNBits", ["x", "w", "s"], ["y"], domain="com.microsoft", **sizes)
+    node = helper.make_node(
+        "MatMulNBits",
+        ["x", "w", "s"],
+        ["y"],
+        domain="com.microsoft",
+        K=width,
+        N=len(codes),
+        bits=8,
+        block_size=GROUP,
+        accuracy_level=4,  # x in 8 bits too
+    )
     ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["M", c]) for n, c in (("x", width), ("y", len(codes)))]
     stored = [numpy_helper.from_array(t.numpy(), name) for t, name in ((codes, "w"), (scales, "s"))]
     graph = helper.make_graph([node], "product", ends[:1], ends[1:], stored)

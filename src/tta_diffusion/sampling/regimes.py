@@ -16,6 +16,7 @@ import torch
 
 from tta_diffusion.common.registry import Registry, closest
 from tta_diffusion.control.discrete import FORMS, NeighbourGuidance
+from tta_diffusion.control.free_guidance import FreeGuidance, LabelObjective
 from tta_diffusion.control.guidance import Guidance, GuidanceConfig, Objectives
 from tta_diffusion.control.langevin import Langevin
 from tta_diffusion.denoiser.embedding_model import EmbeddingDenoiser
@@ -107,10 +108,14 @@ def _masked(own: Any, settings: Any) -> MaskedProcess:
 
 
 def _by_form(objectives: Objectives, config: GuidanceConfig, process: Any, settings: Any) -> Guidance:
-    """Guidance of discrete states: on the prediction of the clean text, or on the next state."""
-    form = settings.guidance_form or "first-order"
+    """Guidance of discrete states: on the prediction of the clean text, or on the next state; by a label of the model's
+    own without a classifier."""
+    labelled = any(isinstance(objective, LabelObjective) for objective, _ in objectives)
+    form = settings.guidance_form or ("cfg" if labelled else "first-order")
     if form not in FORMS:
         raise ValueError(f"Unknown guidance_form '{form}'.{closest(form, list(FORMS))}")
+    if labelled or form == "cfg":
+        return FreeGuidance.of(objectives, config, form)
     return Guidance(objectives, config) if form == "soft" else NeighbourGuidance(objectives, config, form == "exact")
 
 

@@ -26,6 +26,7 @@ class Canvas:
     pinned: Tensor  # (B, L) True where the token is given and never changes
     no_end: Tensor  # (B, L) True where the text may not end
     special: SpecialTokens
+    label: int = 0  # what a class-conditional denoiser is told of all texts (see `denoiser.token_model`); 0: nothing
 
     @classmethod
     def blank(cls, batch: int, length: int, special: SpecialTokens, device: torch.device | str = "cpu") -> Canvas:

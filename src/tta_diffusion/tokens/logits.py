@@ -15,6 +15,7 @@ can be read in the same way, so that nothing that uses a prediction asks which o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -78,11 +79,33 @@ class TiltedLogits(DenseLogits):
         """(B, L, V) before the push."""
         return self.values - self.tilt
 
-    def moved(self, values: Tensor) -> TiltedLogits:
-        return TiltedLogits(values, self.tilt)
+    def next_state(self, step: Callable[[Tensor], Tensor]) -> Tensor:
+        """(B, L, V) log p(x_s) after the push, up to a constant; `step` makes p(x_s | x_u) of p(x_0 | x_u)."""
+        return step(self.plain.double().softmax(-1)).log() + self.tilt
 
-    def lowered(self, rule: Rule, nats: float) -> TiltedLogits:
-        return self.moved(super().lowered(rule, nats).values)
+
+@dataclass(frozen=True)
+class PairedLogits(DenseLogits):
+    """What a network predicts without a label, and `told` one (B, L, V)."""
+
+    told: Tensor
+
+
+@dataclass(frozen=True)
+class MixedLogits(TiltedLogits):
+    """p(x_0 | told)^gamma p(x_0)^(1 - gamma) as a tilt of p(x_0); the next state is mixed from its own two laws."""
+
+    told: Tensor  # (B, L, V)
+    gamma: float | Tensor
+
+    def moved(self, values: Tensor) -> Self:
+        change = torch.where(values.isfinite(), values - self.values, 0.0)
+        return replace(self, values=values, told=self.told + change)
+
+    def next_state(self, step: Callable[[Tensor], Tensor]) -> Tensor:
+        least = torch.finfo(torch.float64).tiny
+        plain, told = (step(x.double().softmax(-1)).clamp_min(least).log() for x in (self.plain, self.told))
+        return plain + self.gamma * (told - plain)
 
 
 Logits = DenseLogits | TopLogits

@@ -50,7 +50,7 @@ class SparseTokens:
         """(B, L, H): sum_j w_j E[id_j] + (1 - sum_j w_j) * others @ E."""
         weights = self.weights.to(table.dtype)
         rest = 1 - self.weights.sum(-1, keepdim=True).to(table.dtype)
-        centre = mean(table) if self.others is None else (self.others.to(table.dtype) @ table)[:, None]
+        centre = mean(table) if self.others is None else by_rows(self.others.to(table.dtype), table)[:, None]
         return bag(self.ids, weights, table) + rest * centre
 
 
@@ -75,6 +75,12 @@ class TailTokens:
 
 
 SoftTokens = DenseTokens | SparseTokens | TailTokens
+
+
+def by_rows(rows: Tensor, table: Tensor) -> Tensor:
+    """(B, H) = rows (B, V) @ table (V, H); on a CPU row by row: the product of several rounds differently, and a text
+    must not depend on those beside it."""
+    return rows @ table if table.is_cuda else torch.stack([row @ table for row in rows])
 
 
 def bag(ids: Tensor, weights: Tensor, table: Tensor) -> Tensor:

@@ -31,14 +31,20 @@ class MicroBatch:
     earlier: Tensor
     form: str
     seed: int
+    labels: Tensor | None = None  # (B,) numbers, see `denoiser.token_model`
 
     def to(self, device: torch.device) -> MicroBatch:
-        names = ("ids", "pinned", "shared", "times", "earlier")
+        names = ["ids", "pinned", "shared", "times", "earlier", *self.told]
         if device.type == "cuda":  # from pinned memory, so that the copy does not wait for the device
             move = {n: getattr(self, n).pin_memory().to(device, non_blocking=True) for n in names}
         else:
             move = {n: getattr(self, n).to(device) for n in names}
         return MicroBatch(**move, form=self.form, seed=self.seed)
+
+    @property
+    def told(self) -> dict[str, Tensor]:
+        """What an objective is told where the model has labels."""
+        return {} if self.labels is None else {"labels": self.labels}
 
 
 def micro_seed(seed: int, step: int, micro: int) -> int:
@@ -55,9 +61,15 @@ def step_form(condition: ConditionSettings, seed: int) -> str:
 
 
 def make_micro_batch(
-    ids: Tensor, config: TrainConfig, sampler: TimeSampler, start_token: bool, seed: int, form: str
+    ids: Tensor,
+    config: TrainConfig,
+    sampler: TimeSampler,
+    start_token: bool,
+    seed: int,
+    form: str,
+    labels: Tensor | None = None,
 ) -> MicroBatch:
-    """Draws times and prefix for tokens (B, L)."""
+    """Draws times and prefix for tokens (B, L), and which of the labels (B,) are not told."""
     generator = torch.Generator().manual_seed(seed)
     batch, length = ids.shape
     shared, before = sampler.shared(batch, generator)
@@ -65,7 +77,15 @@ def make_micro_batch(
     condition = config.condition
     pinned = prefix_mask(batch, length, condition.prefix, condition.prefix_share, start_token, generator)
     earlier = (times + (before - shared)[:, None]).clamp(max=1.0)
-    return MicroBatch(ids, pinned, shared, times, earlier, form, seed)
+    if labels is not None:
+        labels = labels * (torch.rand(batch, generator=generator) >= condition.label_dropout)
+    return MicroBatch(ids, pinned, shared, times, earlier, form, seed, labels)
+
+
+def read_rows(data: MixtureSampler, start: int, count: int, labels: bool) -> tuple[Tensor, Tensor | None]:
+    """Tokens (count, L) of samples from `start` on, and their labels (count,) if asked for."""
+    told = torch.from_numpy(data.labels(start, count)) if labels else None
+    return torch.from_numpy(data.rows(start, count)), told
 
 
 def check_shares(config: TrainConfig, group: Group) -> None:
@@ -85,9 +105,9 @@ def stream(
     start_token = "bos" in data.store.special_ids
     mine = range(group.rank, optim.batch // optim.micro_batch, group.size)
 
-    def rows(step: int) -> list[Tensor]:
-        first = step * optim.batch
-        return [torch.from_numpy(data.rows(first + m * optim.micro_batch, optim.micro_batch)) for m in mine]
+    def rows(step: int) -> list[tuple[Tensor, Tensor | None]]:
+        first, size = step * optim.batch, optim.micro_batch
+        return [read_rows(data, first + m * size, size, config.model.labels) for m in mine]
 
     with ThreadPoolExecutor(1) as reader:
         ahead = reader.submit(rows, first_step)
@@ -95,6 +115,6 @@ def stream(
             current, ahead = ahead.result(), reader.submit(rows, step + 1)
             form = step_form(config.condition, micro_seed(config.run.seed, step, -1))
             yield [
-                make_micro_batch(ids, config, sampler, start_token, micro_seed(config.run.seed, step, m), form)
-                for ids, m in zip(current, mine, strict=True)
+                make_micro_batch(ids, config, sampler, start_token, micro_seed(config.run.seed, step, m), form, labels)
+                for (ids, labels), m in zip(current, mine, strict=True)
             ]

@@ -16,7 +16,8 @@ CHOICES = {
     "run.sharding": ("ddp", "fsdp"),
 }
 AT_LEAST_ONE = ("optim.steps", "optim.batch", "optim.micro_batch", "run.save_every", "run.eval_every", "run.log_every")
-SHARES = ("time.allocation_share", "time.independent_share", "time.loss_aware_share")
+SHARES = ("time.allocation_share", "time.independent_share", "time.loss_aware_share", "condition.label_dropout")
+LABELLED = ("uniform", "masked")  # regimes whose networks can be told labels
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class ModelSettings:
     self_conditioning: str = "mean"
     time_conditioning: str = "token"
     timed: bool = True  # False: the network is told no time (a masked language model knows none)
+    labels: bool = False  # uniform, masked: the network is told the labels of the corpus (guidance_form=cfg)
     tied_input: bool = True
     sampling: dict[str, Any] = field(default_factory=dict)  # what a call uses where it gives nothing else
     shift: bool | None = None  # predict each token one position before it; None: as a causal start was trained
@@ -84,6 +86,7 @@ class ConditionSettings:
     self_condition: float = 0.5  # share of steps with a first prediction fed back
     rollout: float = 0.0  # share of steps trained on the sampler's own output
     pad_weight: float = 1.0  # weight of padding in the loss
+    label_dropout: float = 0.1  # share of sequences whose label is not told
 
 
 @dataclass(frozen=True)
@@ -160,6 +163,8 @@ class TrainConfig:
         for path in SHARES:
             if not 0 <= (value := self._setting(path)) <= 1:
                 raise ValueError(f"{path} must be between 0 and 1, got {value}")
+        if self.model.labels and self.model.regime not in LABELLED:
+            raise ValueError(f"model.labels needs one of the regimes {', '.join(LABELLED)}, not '{self.model.regime}'")
         GRIDS.get(self.time.spacing)
         if self.time.sampler == "grid" and not self.time.grid:
             raise ValueError("time.sampler 'grid' needs time.grid, the number of steps T")

@@ -112,7 +112,8 @@ class Run:
             with skip_sync(self.runner, i < len(micro_batches) - 1):
                 enabled = config.run.precision == "bf16"
                 with torch.autocast(group.device.type, torch.bfloat16, enabled=enabled):
-                    loss = self.runner(micro.ids, micro.pinned, micro.shared, micro.times, micro.earlier, micro.form)
+                    given = (micro.ids, micro.pinned, micro.shared, micro.times, micro.earlier, micro.form)
+                    loss = self.runner(*given, **micro.told)
                 weight = self._weights(micro)
                 mean = (loss * weight).sum() / weight.sum().clamp_min(1)
                 # Processes average their gradients; each holds count / size of the micro-batches.

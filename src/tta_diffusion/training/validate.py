@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tta_diffusion.data.store import MixtureSampler
 from tta_diffusion.pipeline import TTAPipeline
-from tta_diffusion.training.batches import micro_seed
+from tta_diffusion.training.batches import micro_seed, read_rows
 from tta_diffusion.training.config import TrainConfig
 from tta_diffusion.training.objective import prefix_mask
 from tta_diffusion.training.objectives.base import TrainingObjective
@@ -33,7 +33,8 @@ def validation_loss(model: TrainingObjective, data: MixtureSampler, config: Trai
     totals = torch.zeros(2, len(TIMES), dtype=torch.float64)
     counts = 0.0
     for batch in range(config.run.eval_batches):
-        ids = torch.from_numpy(data.rows(batch * size, size))
+        ids, labels = read_rows(data, batch * size, size, config.model.labels)
+        told = {} if labels is None else {"labels": labels.to(device)}
         generator = torch.Generator().manual_seed(batch)
         pinned = prefix_mask(size, ids.shape[1], config.condition.prefix, 1.0, "bos" in special, generator)
         weight = (~pinned & (ids != special.get("pad", -1))).double()
@@ -42,17 +43,25 @@ def validation_loss(model: TrainingObjective, data: MixtureSampler, config: Trai
         for k, u in enumerate(TIMES):
             for row, times in enumerate((torch.full(ids.shape, u), u * (1 - drop))):
                 torch.manual_seed(micro_seed(0, batch, k))
-                loss = _loss_at(model, ids.to(device), pinned.to(device), u, times.to(device), form).cpu().double()
-                totals[row, k] += (loss * weight).sum()
+                loss = _loss_at(model, ids.to(device), pinned.to(device), u, times.to(device), form, told)
+                totals[row, k] += (loss.cpu().double() * weight).sum()
     means, allocated = totals / max(1.0, counts)
     named = {f"validation/u={u:g}": float(mean) for u, mean in zip(TIMES, means, strict=True)}
     return {"validation/loss": float(means.mean()), "validation/allocated": float(allocated.mean()), **named}
 
 
-def _loss_at(model: TrainingObjective, ids: Tensor, pinned: Tensor, u: float, times: Tensor, form: str) -> Tensor:
+def _loss_at(
+    model: TrainingObjective,
+    ids: Tensor,
+    pinned: Tensor,
+    u: float,
+    times: Tensor,
+    form: str,
+    told: dict[str, Tensor],
+) -> Tensor:
     shared = torch.full((len(ids),), u, device=ids.device)
     with torch.autocast(ids.device.type, torch.bfloat16, enabled=ids.device.type == "cuda"):
-        return model(ids, pinned, shared, times, times, form)
+        return model(ids, pinned, shared, times, times, form, **told)
 
 
 def sample_texts(model: TrainingObjective, pipeline: TTAPipeline, config: TrainConfig) -> list[str]:

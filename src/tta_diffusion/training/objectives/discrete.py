@@ -47,12 +47,21 @@ class DiscreteObjective(TrainingObjective):
     def bound(self, logits: Tensor, ids: Tensor, noisy: Tensor, alpha: Tensor, falling: Tensor) -> Tensor:
         """(B, L) from logits (B, L, V), clean and noisy tokens, alpha_bar and -d alpha_bar / du (B, L)."""
 
-    def forward(self, ids: Tensor, pinned: Tensor, shared: Tensor, times: Tensor, earlier: Tensor, form: str) -> Tensor:
-        """There is no self-conditioning, so every form is the plain one."""
+    def forward(
+        self,
+        ids: Tensor,
+        pinned: Tensor,
+        shared: Tensor,
+        times: Tensor,
+        earlier: Tensor,
+        form: str,
+        labels: Tensor | None = None,
+    ) -> Tensor:
+        """There is no self-conditioning, so every form is the plain one; labels (B,) are what the network is told."""
         falling = -slope(self.alpha_bar, times)
         alpha = self.alpha_bar(times).clamp(*LEVELS)
         noisy = torch.where(pinned, ids, self.corrupt(ids, alpha))
-        hidden = self.denoiser.hidden(self.denoiser.inputs(noisy, self.told(shared, times), pinned))
+        hidden = self.denoiser.hidden(self.denoiser.inputs(noisy, self.told(shared, times), pinned, labels))
         return self._loss(hidden, ids, noisy, alpha, falling).masked_fill(pinned, 0.0)
 
     def _bound(self, hidden: Tensor, ids: Tensor, noisy: Tensor, alpha: Tensor, falling: Tensor) -> Tensor:
@@ -68,4 +77,17 @@ def build_tokens(config: TrainConfig, store: TokenStore) -> TokenDenoiser:
         if "mask" not in store.special_ids:
             raise ValueError(f"the tokenizer of the corpus '{config.data}' has no mask token, which 'masked' needs")
         own |= {"mask_token": store.special_ids["mask"]}
-    return start_from(TokenDenoiser, config, store, own)
+    if not config.model.labels:
+        return start_from(TokenDenoiser, config, store, own)
+    if not store.labels:
+        raise ValueError(
+            f"model.labels is on, but the corpus '{config.data}' has none: give a source a 'label' rule and prepare it "
+            "again"
+        )
+    denoiser = start_from(TokenDenoiser, config, store, own | {"labels": store.labels})
+    if denoiser.config.labels != store.labels:
+        raise ValueError(
+            f"model.start knows the labels {denoiser.config.labels}, the corpus '{config.data}' has {store.labels}: "
+            "start from a model with the same, or from a backbone"
+        )
+    return denoiser
