@@ -28,9 +28,11 @@ FLOW = (
     ("display",),
     ("data", "evaluation"),
     ("training",),
+    ("baselines",),
     ("packaging", "bench"),
     ("analysis",),
     ("demo",),
+    ("serve",),
     ("cli",),
 )
 FACE = {"pipeline", "settings", "display", "streaming", "reference"}

@@ -118,7 +118,7 @@ def draft(pipeline: TTAPipeline, ids: list[int], times: list[float], pinned: lis
             continue
         if token in (special.end, special.pad):
             break
-        text.append(printable(_piece(pipeline, before, token)), f"bold {heat(u)}" if given else heat(u))
+        text.append(printable(piece(pipeline, before, token)), f"bold {heat(u)}" if given else heat(u))
         before = token
     return text if text.plain else Text("(empty)", "dim")
 
@@ -164,7 +164,8 @@ def _drafts(pipeline: TTAPipeline, info: StepInfo) -> Table:
     return table
 
 
-def _piece(pipeline: TTAPipeline, before: int | None, token: int) -> str:
+def piece(pipeline: TTAPipeline, before: int | None, token: int) -> str:
+    """What a token adds to the text behind the one before it."""
     return _suffix(pipeline.tokenizer, before, token)
 
 

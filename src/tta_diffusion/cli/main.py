@@ -19,12 +19,15 @@ class Commands(LazyGroup):
         "generate": Entry("tta_diffusion.cli.generate", "app", "Write texts that continue prompts, under controls."),
         "rewrite": Entry("tta_diffusion.cli.rewrite", "app", "Rewrite texts under controls, keeping what you choose."),
         "demo": Entry("tta_diffusion.cli.demo", "app", "See controlled writing at work: a table and a page."),
+        "serve": Entry("tta_diffusion.cli.serve", "app", "Serve texts over HTTP, with a page to watch them settle."),
         "list": Entry("tta_diffusion.cli.listing", "app", "List allocation policies, controls, grids and engines."),
         "data": Entry("tta_diffusion.cli.data", "app", "Prepare training data, and look at it."),
         "train": Entry("tta_diffusion.cli.train", "app", "Train a denoiser on a prepared corpus."),
         "train-classifier": Entry(
             "tta_diffusion.cli.train_classifier", "app", "Train classifiers for guidance and evaluation."
         ),
+        "train-baseline": Entry("tta_diffusion.cli.train_baseline", "app", "Train what a baseline of `bench` needs."),
+        "lexical": Entry("tta_diffusion.cli.lexical", "app", "Prepare and train what trees, spans and tags need."),
         "model": Entry("tta_diffusion.cli.ship", "app", "Pack a trained model into 8 bits, and measure the cost."),
         "bench": Entry("tta_diffusion.cli.bench", "app", "Benchmark methods on the paper's tasks."),
         "trace": Entry("tta_diffusion.cli.trace", "app", "Look at how texts came to be, step by step."),

@@ -80,7 +80,7 @@ SoftTokens = DenseTokens | SparseTokens | TailTokens
 def by_rows(rows: Tensor, table: Tensor) -> Tensor:
     """(B, H) = rows (B, V) @ table (V, H); on a CPU row by row: the product of several rounds differently, and a text
     must not depend on those beside it."""
-    return rows @ table if table.is_cuda else torch.stack([row @ table for row in rows])
+    return rows @ table if table.is_cuda else torch.cat([row @ table for row in rows.split(1)])
 
 
 def bag(ids: Tensor, weights: Tensor, table: Tensor) -> Tensor:

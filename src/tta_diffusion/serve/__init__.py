@@ -1,0 +1,1 @@
+"""`tta serve`: one process that writes for many, over HTTP, and the page that shows texts settle."""

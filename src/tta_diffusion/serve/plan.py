@@ -1,0 +1,123 @@
+"""From a request to the pieces of work that answer it; what is wrong with it is said before it waits."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import Any
+
+from tta_diffusion.serve.limits import Limits
+from tta_diffusion.serve.models import Served
+from tta_diffusion.serve.schema import SETTINGS, Asked, Completion, Infill, Rewrite
+from tta_diffusion.serve.work import Manner, Piece, Rewriting, Text, Varied
+
+
+def plan(asked: Asked, served: Served, limits: Limits) -> list[Piece]:
+    """Checked as a call of the pipeline would check it, classifiers left out: they are loaded by whoever writes."""
+    with served.lock:
+        if isinstance(asked, Rewrite):
+            return _rewriting(asked, served, limits)
+        if isinstance(asked, Infill):
+            limits.check(characters=len(asked.template))
+            return _writing(asked, [asked.prompt], [f"infill={asked.template}"], None, served, limits)
+        assert isinstance(asked, Completion)
+        prompts = [asked.prompt] if isinstance(asked.prompt, str) else asked.prompt
+        if not prompts:
+            raise ValueError("no prompt: give one text, or an empty one to start from nothing")
+        return _writing(asked, prompts, [], asked.max_tokens, served, limits)
+
+
+def _writing(
+    asked: Asked, prompts: list[str], more: list[str], max_tokens: int | None, served: Served, limits: Limits
+) -> list[Piece]:
+    limits.check(prompts=len(prompts), characters=max(map(len, prompts)))
+    control, settings = _manner(asked, more, len(prompts), served, limits)
+    seed = secrets.randbits(31) if asked.seed is None else asked.seed
+    pieces: list[Piece] = []
+    for prompt in prompts:
+        own = settings if max_tokens is None else settings | {"max_length": _sheet(served, prompt, max_tokens)}
+        _check(served, control, own, prompt=prompt)
+        manner = _frozen(served, control, own)
+        pieces += [Text(manner, prompt, seed + i) for i in range(asked.n)]
+    if not served.twin.defaults.override(settings).variety:
+        return pieces
+    if len({piece.manner for piece in pieces}) > 1:
+        raise ValueError("with variety, max_tokens asks for one sheet: send prompts of different lengths one by one")
+    return [Varied(pieces[0].manner, tuple(prompts), asked.n, seed)]
+
+
+def _rewriting(asked: Rewrite, served: Served, limits: Limits) -> list[Piece]:
+    limits.check(characters=len(asked.text))
+    control, settings = _manner(asked, [], 1, served, limits)
+    times = kept_times(served, asked.text, asked.time, asked.keep)
+    _check(served, control, settings, text=asked.text, times=times)
+    seed = secrets.randbits(31) if asked.seed is None else asked.seed
+    return [Rewriting(_frozen(served, control, settings), asked.text, tuple(times), asked.n, seed)]
+
+
+def _manner(
+    asked: Asked, more: list[str], prompts: int, served: Served, limits: Limits
+) -> tuple[list[str], dict[str, Any]]:
+    """Controls in their one spelling and the settings that were given, within the limits."""
+    given = [asked.control] if isinstance(asked.control, str) else asked.control
+    limits.check(controls=len(given), control_characters=max(map(len, given), default=0))
+    settings = {name: value for name in SETTINGS if (value := getattr(asked, name)) is not None}
+    config = served.twin.defaults.override(settings)
+    texts = prompts * asked.n
+    limits.check(n=asked.n, texts=texts, steps=config.steps, candidates=config.candidates)
+    limits.check(iterations=config.iterations, work=texts * config.candidates * config.steps)
+    control = list(dict.fromkeys(served.control(spec) for spec in [*given, *more]))
+    if config.candidates > 1 and not served.judging(control):
+        raise ValueError(f"candidates={config.candidates}, but no control judges the texts: add one, or ask for more n")
+    return control, settings
+
+
+def _check(served: Served, control: list[str], settings: dict[str, Any], **given: Any) -> None:
+    """What the pipeline would say before its first step, from the controls that pin tokens."""
+    judging = served.judging(control)
+    pinning = [spec for spec in control if spec not in judging]
+    settings = settings | {"candidates": 1}
+    try:
+        if "text" in given:
+            served.twin.check_rewrite(given["text"], given["times"], pinning, **settings)
+        else:
+            served.twin.check([given["prompt"]], pinning, **settings)
+    except ArithmeticError:
+        raise ValueError("a number in this request is out of range") from None
+
+
+def _frozen(served: Served, control: list[str], settings: dict[str, Any]) -> Manner:
+    config = served.twin.defaults.override(settings)
+    return Manner(served.name, tuple(control), tuple(sorted(settings.items())), config.candidates)
+
+
+def _sheet(served: Served, prompt: str, max_tokens: int) -> int:
+    """Tokens on the sheet so that at most `max_tokens` follow the prompt, and no more than the model was made for."""
+    twin = served.twin
+    lead = int(twin.special.start is not None)
+    return min(twin.denoiser.config.length, lead + len(twin.library.tokenise(prompt)) + max_tokens)
+
+
+def kept_times(served: Served, text: str, time: float, keep: list[str | list[int]]) -> list[float]:
+    """`time` for every token of the text, 0 for those that touch what is kept: words, or [start, end) in characters."""
+    tokenizer = served.twin.tokenizer
+    if not keep:
+        return [time] * len(served.twin.library.tokenise(text))
+    if not tokenizer.is_fast:
+        raise ValueError("'keep' needs a tokenizer with offsets, which this model's is not: leave it out")
+    spans: list[tuple[int, int]] = []
+    for one in keep:
+        if isinstance(one, str):
+            found = [match.span() for match in re.finditer(re.escape(one), text)] if one.strip() else []
+            if not found:
+                raise ValueError(f"keep '{one[:80]}': these words do not stand in the text")
+            spans += found
+        elif len(one) != 2 or not 0 <= one[0] < one[1] <= len(text):
+            raise ValueError(f"keep {one[:4]}: write words, or [start, end) within the text's {len(text)} characters")
+        else:
+            spans.append((one[0], one[1]))
+    offsets = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    times = [0.0 if any(a < end and b > start for start, end in spans) else time for a, b in offsets]
+    if not any(times):
+        raise ValueError("everything is kept: leave something to rewrite")
+    return times
