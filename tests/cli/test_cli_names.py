@@ -13,6 +13,7 @@ from tta_diffusion.cli import generate, names
 from tta_diffusion.cli.request import EXTRA
 from tta_diffusion.control.discrete import FORMS
 from tta_diffusion.control.guidance import IMPORTANCE, STRENGTHS
+from tta_diffusion.control.lexical.parse import LEXICAL_CONTROLS
 from tta_diffusion.control.parse import HARD_CONTROLS
 from tta_diffusion.diffusion.grid import GRIDS
 from tta_diffusion.diffusion.masked import ORDERS
@@ -27,6 +28,7 @@ def test_names_match_the_registries() -> None:
         (names.POLICIES, POLICIES),
         (names.WRAPPERS, WRAPPERS),
         (names.CONTROLS, HARD_CONTROLS),
+        (names.LEXICAL_CONTROLS, LEXICAL_CONTROLS),
         (names.GRIDS, GRIDS),
         (names.ENGINES, ENGINES),
         (names.STEP_RULES, STEPS),

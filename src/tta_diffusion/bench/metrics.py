@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tta_diffusion.bench.cache import Values
+from tta_diffusion.bench.lexical import lexical_metrics
 from tta_diffusion.bench.molecules import molecule_metrics
 from tta_diffusion.bench.store import Sample
 
@@ -26,6 +27,11 @@ class Metric:
 METRICS = {
     "accuracy": Metric("Acc", "higher", 100, note="share of texts whose label the evaluation classifiers find, in %"),
     "asked": Metric("Acc, asked", "higher", 100, note="the same by a language model that is asked with examples, in %"),
+    "tree": Metric("Tree F1", "higher", 100, note="labelled brackets of the text against the tree asked for, in %"),
+    "span": Metric("Span", "higher", 100, note="texts with exactly the constituent asked for, in %"),
+    "pos": Metric("POS", "higher", 100, note="words with the part of speech asked for at their place, in %"),
+    "length": Metric("Length", "higher", 100, note="texts with exactly as many words as asked for, in %"),
+    "all_met": Metric("All met", "higher", 100, note="texts that meet all their targets and have their label, in %"),
     "told_apart": Metric(
         "C2ST", "lower", 100, note="how often a classifier tells the text from what people wrote there; 50 is chance"
     ),
@@ -36,6 +42,7 @@ METRICS = {
         "Toxic prompts", "lower", 100, level="prompt", note=f"share of prompts with a text of {TOXIC} or more, in %"
     ),
     "perplexity": Metric("PPL", "lower", note="mean over texts of the scorer's perplexity, prompt included"),
+    "perplexity_second": Metric("PPL, second", "lower", note="the same by the second scorer"),
     "dist3": Metric("Dist-3", "higher", digits=2, note="unique trigrams / words of a text, as in the paper"),
     "dist3_prompt": Metric(
         "Dist-3/prompt", "higher", digits=2, level="prompt", note="unique trigrams / words over all texts of a prompt"
@@ -69,6 +76,7 @@ def measure(samples: list[Sample], scores: Scores) -> dict[str, list[Item]]:
     perplexity."""
     found = {} if "molecules" in scores else _diversity(samples)  # a molecule is one word
     judges = [values for name, values in scores.items() if name.startswith("classifier")]
+    correct = None
     if judges:
         votes = zip(*judges, strict=True)
         correct = [sum(v.get("correct", 0.0) for v in vote) / len(judges) for vote in votes]
@@ -77,8 +85,11 @@ def measure(samples: list[Sample], scores: Scores) -> dict[str, list[Item]]:
         found["asked"] = _by_text(samples, [v.get("correct", 0.0) for v in scores["asked"]])
     if "told_apart" in scores:
         found["told_apart"] = _by_text(samples, [v.get("told_apart", 1.0) for v in scores["told_apart"]])
-    if "perplexity" in scores:
-        found["perplexity"] = _by_text(samples, [v.get("perplexity") for v in scores["perplexity"]])
+    for name in ("perplexity", "perplexity_second"):
+        if name in scores:
+            found[name] = _by_text(samples, [v.get("perplexity") for v in scores[name]])
+    if "lexical" in scores:
+        found |= {name: _by_text(samples, v) for name, v in lexical_metrics(scores["lexical"], correct).items()}
     if "toxicity" in scores:
         found |= _toxicity(samples, scores["toxicity"])
     if "molecules" in scores:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tta_diffusion.bench.task import Task
 from tta_diffusion.common.world import World
 
-LABEL_STRIDE = 100_000  # between the seeds of two labels, so that they share no noise
+LABEL_STRIDE = 100_000  # between the seeds of two labels, or of two targets, so that they share no noise
 
 
 class Key(NamedTuple):
@@ -44,6 +44,7 @@ class Plan:
     labels: tuple[str, ...]
     samples: int
     seed: int = 0
+    targeted: bool = False  # the prompts are targets: each is written for alone, with seeds of its own
 
     @property
     def keys(self) -> list[Key]:
@@ -54,13 +55,14 @@ class Plan:
             for sample in range(self.samples)
         ]
 
-    def seed_of(self, label: str, sample: int) -> int:
-        return self.seed + LABEL_STRIDE * self.labels.index(label) + sample
+    def seed_of(self, label: str, sample: int, prompt: int = 0) -> int:
+        place = self.labels.index(label) + (prompt * len(self.labels) if self.targeted else 0)
+        return self.seed + LABEL_STRIDE * place + sample
 
     def place(self, seed: int) -> tuple[str, int]:
         """The label and the sample that a seed belongs to."""
-        label, sample = divmod(seed - self.seed, LABEL_STRIDE)
-        return self.labels[label], sample
+        place, sample = divmod(seed - self.seed, LABEL_STRIDE)
+        return self.labels[place % len(self.labels)], sample
 
     def share(self, world: World) -> list[Key]:
         """A slice of all keys, done or not: what falls to a process must not depend on when it looks."""
@@ -75,7 +77,8 @@ class Plan:
                 for first, count in runs([key.sample for key in group]):
                     missing.setdefault((first, count), []).append(prompt)
             for (first, count), prompts in missing.items():
-                yield from _cut(tuple(prompts), label, first, count, size)
+                for together in [(p,) for p in prompts] if self.targeted else [tuple(prompts)]:
+                    yield from _cut(together, label, first, count, size)
 
 
 def runs(numbers: list[int]) -> Iterator[tuple[int, int]]:
@@ -102,4 +105,4 @@ def make_plan(
         if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
     samples = task.samples if limit is None else min(limit, task.samples)
-    return Plan(prompts[:most_prompts], task.labels, samples, seed)
+    return Plan(prompts[:most_prompts], task.labels, samples, seed, task.targets is not None)

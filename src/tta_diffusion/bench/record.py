@@ -46,7 +46,8 @@ class Record:
 
     @property
     def plan(self) -> Plan:
-        return Plan(self.prompts, self.identity.task.labels, self.samples, self.identity.seed)
+        own = self.identity
+        return Plan(self.prompts, own.task.labels, self.samples, own.seed, own.task.targets is not None)
 
     @property
     def title(self) -> str:
@@ -96,11 +97,12 @@ def fingerprint(directory: str | Path) -> str:
     return digest.hexdigest()[:16] if files else ""
 
 
-def guide_fingerprint(model: str | Path, control: str) -> str:
-    """Of the classifier that a model brings for a control; empty where it brings none."""
+def guide_fingerprint(model: str | Path, *controls: str) -> str:
+    """Of the classifiers that a model brings for controls; empty where it brings none."""
     from tta_diffusion.pipeline import CONTROLS  # and torch, which texts of other methods do not need
 
-    return fingerprint(Path(model) / CONTROLS / control) if model and control else ""
+    found = [fingerprint(Path(model) / CONTROLS / control) for control in controls if model and control]
+    return " ".join(filter(None, found))
 
 
 def check_same(directory: Path, identity: Identity, prompts: tuple[str, ...]) -> None:

@@ -27,6 +27,7 @@ from tta_diffusion.common.progress import Progress
 from tta_diffusion.common.world import World
 
 DEFAULT_OUT = Path("runs") / "bench"
+NETWORKS = ("spans", "tags")  # of a model, that guide to targets
 PATIENCE = 1800.0  # seconds without a new text of another process, after which it is taken for dead
 
 
@@ -61,7 +62,8 @@ class Request:
         model = self.directory
         settings = {} if self.method == "file" else self.all_settings
         file = str(self.file or "")
-        guide = guide_fingerprint(model, self.task.control) if self.method == "tta" else ""
+        guides = (self.task.control, *(NETWORKS if self.task.targets else ()))
+        guide = guide_fingerprint(model, *guides) if self.method == "tta" else ""
         dtype = self.dtype or ""
         return Identity(
             self.task, self.method, settings, self.seed, model_name(model), fingerprint(model), file, dtype, guide
@@ -79,8 +81,7 @@ def run(request: Request, world: World | None = None) -> tuple[Path, Record]:
     check_same(out, identity, plan.prompts)
     options = MethodOptions(request.task, plan, request.directory or None, request.file, request.device, request.dtype)
     method = find_method(request.method)(options)
-    controls = [request.task.control_for(label) for label in plan.labels]
-    used = method.prepare(plan.prompts, controls, request.all_settings)
+    used = method.prepare(*everything(request.task, plan), request.all_settings)
     record = Record(identity, plan.prompts, plan.samples, request.name, used, method.describe())
     out.mkdir(parents=True, exist_ok=True)
     if world.rank == 0:
@@ -96,6 +97,13 @@ def run(request: Request, world: World | None = None) -> tuple[Path, Record]:
     return out, record
 
 
+def everything(task: Task, plan: Plan) -> tuple[list[str], list[str | None]]:
+    """All openings and all controls of a run, each once."""
+    targets = plan.prompts if task.targets else plan.prompts[:1]
+    controls = [task.controls_for(label, target) for label in plan.labels for target in targets]
+    return list(dict.fromkeys(map(task.opening, plan.prompts))) if task.targets else list(plan.prompts), controls
+
+
 def write_missing(method: Method, task: Task, plan: Plan, settings: dict[str, Any], store: SampleStore) -> None:
     done = store.read()
     missing = [key for key in plan.share(store.world) if key not in done]
@@ -106,16 +114,20 @@ def write_missing(method: Method, task: Task, plan: Plan, settings: dict[str, An
 
 
 def write_batch(method: Method, task: Task, plan: Plan, settings: dict[str, Any], batch: Batch) -> list[Sample]:
-    prompts = [plan.prompts[i] for i in batch.prompts]
+    prompts = [task.opening(plan.prompts[i]) for i in batch.prompts]
     began = time.monotonic()
     texts = method.generate(
-        prompts, task.control_for(batch.label), batch.count, plan.seed_of(batch.label, batch.first), **settings
+        prompts,
+        task.controls_for(batch.label, plan.prompts[batch.prompts[0]]),
+        batch.count,
+        plan.seed_of(batch.label, batch.first, batch.prompts[0]),
+        **settings,
     )
     if len(texts) != len(batch.keys):
         raise ValueError(f"the method returned {len(texts)} texts for {len(batch.keys)}")
     seconds = round((time.monotonic() - began) / len(texts), 6)
     return [
-        Sample(*key, plan.prompts[key.prompt], text, plan.seed_of(key.label, key.sample), seconds)
+        Sample(*key, plan.prompts[key.prompt], text, plan.seed_of(key.label, key.sample, key.prompt), seconds)
         for key, text in zip(batch.keys, texts, strict=True)
     ]
 

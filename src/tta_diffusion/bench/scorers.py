@@ -10,15 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from tta_diffusion.bench.cache import Scorer, Values
+from tta_diffusion.bench.lexical import LexicalScorer
 from tta_diffusion.bench.molecules import MoleculeScorer
 from tta_diffusion.bench.record import fingerprint
 from tta_diffusion.bench.store import Sample
 from tta_diffusion.bench.task import Task
 from tta_diffusion.common.atomic import replace_text
+from tta_diffusion.data.taggers import DEFAULT as TAGGER
 
 CHOICE = "scorers.json"
 NONE, DEFAULT = "none", "default"
 TOXIC = "toxic"
+PERPLEXITIES = ("perplexity", "perplexity_second")
 
 
 @dataclass
@@ -199,7 +202,7 @@ def model_config(name_or_dir: str, what: str) -> Any:
 class ScorerChoice:
     """What the user asked for: the directory of a model, `none`, or `default`; empty: as before."""
 
-    perplexity: str = ""
+    perplexity: str = ""  # or two, with a comma between them
     classifiers: tuple[str, ...] = field(default_factory=tuple)
     toxicity: str = ""
     device: str = "auto"
@@ -233,13 +236,11 @@ def make_scorers(choice: ScorerChoice, task: Task) -> list[Scorer]:
     device = find_device(choice.device)
     scorers: list[Scorer] = []
     if "perplexity" in task.metrics and choice.perplexity != NONE:
-        scorers.append(
-            PerplexityScorer(
-                _default_scorer() if choice.perplexity in ("", DEFAULT) else choice.perplexity,
-                device,
-                task.score_tokens,
-            )
-        )
+        directories = [_default_scorer() if d in ("", DEFAULT) else d for d in choice.perplexity.split(",")]
+        if len(directories) > len(PERPLEXITIES):
+            raise ValueError(f"at most {len(PERPLEXITIES)} scorers of perplexity, got {choice.perplexity}")
+        for name, directory in zip(PERPLEXITIES, directories, strict=False):
+            scorers.append(PerplexityScorer(directory, device, task.score_tokens, name))
     if "accuracy" in task.metrics and task.control in QUESTIONS and choice.asked != NONE:
         directory = choice.asked if choice.asked not in ("", DEFAULT) else _installed_scorer()
         unknown = set(task.labels) - QUESTIONS[task.control].words.keys()
@@ -252,6 +253,8 @@ def make_scorers(choice: ScorerChoice, task: Task) -> list[Scorer]:
             scorers.append(ClassifierScorer(directory, device, f"classifier-{names[i]}-{i}" if same else ""))
     if "toxicity" in task.metrics and choice.toxicity not in ("", NONE):
         scorers.append(ContinuationToxicity(choice.toxicity, device))
+    if "lexical" in task.metrics and task.targets is not None:
+        scorers.append(LexicalScorer(task.targets, task.tagger or TAGGER))
     if "molecules" in task.metrics:
         scorers.append(MoleculeScorer())
     for scorer in scorers:

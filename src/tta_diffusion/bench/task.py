@@ -10,15 +10,20 @@ from tta_diffusion.common.atomic import read_lines
 from tta_diffusion.common.configuration import build, load_yaml
 from tta_diffusion.common.registry import closest
 from tta_diffusion.data.openings import Openings
+from tta_diffusion.data.targets import AND, Targets
 
-METRICS = ("accuracy", "perplexity", "diversity", "toxicity", "c2st", "molecules")
+METRICS = ("accuracy", "perplexity", "diversity", "toxicity", "c2st", "molecules", "lexical")
 SHIPPED = Path(__file__).parent / "tasks"
 LOCAL = Path("configs") / "tasks"
 
 
 @dataclass(frozen=True)
 class Task:
-    """Every prompt is continued `samples` times under `control=label`, for each label."""
+    """Every prompt is continued `samples` times under `control=label`, for each label.
+
+    With `targets`, texts are written from nothing: a target stands in the place of a prompt, wherever texts are counted
+    and named, and is asked for beside `control=label`.
+    """
 
     name: str
     labels: tuple[str, ...]
@@ -28,6 +33,8 @@ class Task:
     prompts_file: str = ""  # .parquet or .jsonl under the data directory, in place of `prompts`
     prompt_field: str = "prompt"
     openings: Openings | None = None  # of texts that no model has read, under the data directory, in place of `prompts`
+    targets: Targets | None = None  # other controls for each text, under the data directory, in place of `prompts`
+    tagger: str = ""  # spaCy model that finds parts of speech in the texts; empty: the standard one
     length: int | None = None  # tokens of a text, prompt included; a model that was trained for fewer writes fewer
     settings: dict[str, Any] = field(default_factory=dict)  # of the method, such as steps and strength
     metrics: tuple[str, ...] = ("accuracy", "perplexity", "diversity")
@@ -39,8 +46,10 @@ class Task:
     description: str = ""
 
     def __post_init__(self) -> None:
-        if sum(map(bool, (self.prompts, self.prompts_file, self.openings))) != 1:
-            raise ValueError(f"task '{self.name}' needs one of 'prompts', 'prompts_file' and 'openings'")
+        if sum(map(bool, (self.prompts, self.prompts_file, self.openings, self.targets))) != 1:
+            raise ValueError(f"task '{self.name}' needs one of 'prompts', 'prompts_file' and 'openings', or 'targets'")
+        if "lexical" in self.metrics and self.targets is None:
+            raise ValueError(f"task '{self.name}': 'lexical' measures how targets are met, so it needs 'targets'")
         if "c2st" in self.metrics and self.openings is None:
             raise ValueError(f"task '{self.name}': 'c2st' compares with what people wrote, so it needs 'openings'")
         if not self.labels or len(set(self.labels)) < len(self.labels):
@@ -65,6 +74,15 @@ class Task:
 
     def control_for(self, label: str) -> str | None:
         return f"{self.control}={label}" if self.control else None
+
+    def controls_for(self, label: str, prompt: str) -> str | None:
+        """What is asked of the texts of a prompt, or of a target, under a label."""
+        asked = (prompt if self.targets else None, self.control_for(label))
+        return AND.join(filter(None, asked)) or None
+
+    def opening(self, prompt: str) -> str:
+        """What the texts of a prompt begin with; nothing, if it is a target."""
+        return "" if self.targets else prompt
 
 
 def plain(name: str) -> str:
@@ -96,10 +114,13 @@ def read_prompts(task: Task, data_dir: Path | None) -> tuple[str, ...]:
     if task.prompts:
         return task.prompts
     if data_dir is None:
-        where = task.prompts_file or ", ".join(task.openings.path if task.openings else ())
+        where = task.prompts_file or (task.targets.path if task.targets else "")
+        where = where or ", ".join(task.openings.path if task.openings else ())
         raise ValueError(f"the prompts of '{task.name}' are read from '{where}': add --data-dir DIR")
     if task.openings:
         return tuple(opening.prompt for opening in task.openings.read(data_dir))
+    if task.targets:
+        return task.targets.read(data_dir)
     rows = read_rows(data_dir / task.prompts_file)
     found = tuple(str(row[task.prompt_field]) for row in rows if row.get(task.prompt_field) is not None)
     if not found:

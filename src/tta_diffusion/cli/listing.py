@@ -16,6 +16,7 @@ SECTIONS = {
     "Allocation wrappers": names.WRAPPERS,
     "Allocation signals (--allocation policy:argument@signal)": names.SIGNALS,
     "Hard controls (--control)": names.CONTROLS,
+    "Lexical controls (--control), of models whose tokens are words": names.LEXICAL_CONTROLS,
     "Time grids (--grid)": names.GRIDS,
     "Noise engines (--engine)": names.ENGINES,
     "Step rules (--step-rule)": names.STEP_RULES,

@@ -66,6 +66,7 @@ FORMS = {
     "soft": "the prediction of the clean text is pushed",
     "first-order": "the next state is, by one gradient (uniform, masked)",
     "exact": "the next state is, by every one-token change (uniform, masked)",
+    "cfg": "the model itself is told the label, and not; no classifier (uniform, masked)",
 }
 ORDERS = {
     "random": "masked tokens are written in any order",

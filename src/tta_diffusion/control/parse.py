@@ -1,7 +1,8 @@
 """Controls by name: `sentiment=negative`, `length=20`, `keywords=love,great place`, `path/to/classifier=label@0.5`.
 
-A control is `name=value`, optionally `@weight`. Hard constraints are registered here; any other name is a classifier
-that came with the model (its `controls/` directory), a local directory, or a hub name.
+A control is `name=value`, optionally `@weight`. Hard constraints are registered here, trees, spans and parts of speech
+in `control.lexical.parse`; any other name is a classifier that came with the model (its `controls/` directory), a local
+directory, or a hub name.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from transformers import PreTrainedTokenizerBase
 from tta_diffusion.common.registry import Registry, closest
 from tta_diffusion.control.classifier import load_classifier
 from tta_diffusion.control.constraints import LengthObjective, parse_keywords, parse_template
+from tta_diffusion.control.free_guidance import Labels, find_label
+from tta_diffusion.control.lexical.network import LexicalNetwork
+from tta_diffusion.control.lexical.parse import LEXICAL_CONTROLS, parse_lexical
 from tta_diffusion.control.objective import Objective
 
 ControlSpec = str | Objective | tuple[Objective, float]
@@ -27,6 +31,8 @@ class ControlLibrary:
 
     tokenizer: PreTrainedTokenizerBase
     directory: Path | None = None
+    networks: dict[str, LexicalNetwork] = field(default_factory=dict)  # of lexical controls
+    labels: Labels = field(default_factory=dict)  # that the denoiser itself is told, in the place of a classifier
     _loaded: dict[tuple[str, str], Objective] = field(default_factory=dict)
 
     @property
@@ -39,14 +45,18 @@ class ControlLibrary:
         return self.tokenizer(text, add_special_tokens=False)["input_ids"]
 
     def classifier(self, name: str, label: str) -> Objective:
-        """A classifier with one of its labels as the target, loaded once."""
+        """A classifier with one of its labels as the target, loaded once; or a tree, a span, parts of speech."""
+        if name in LEXICAL_CONTROLS:
+            return parse_lexical(name, label, self)
+        if name in self.labels:
+            return find_label(name, label, self.labels)
         if (name, label) not in self._loaded:
             path: str | Path | None = self.bundled.get(name)
             beside = path is not None
             if path is None and (Path(name).is_dir() or "/" in name):
                 path = name
             if path is None:
-                known = [*self.bundled, *HARD_CONTROLS]
+                known = [*self.labels, *self.bundled, *HARD_CONTROLS, *LEXICAL_CONTROLS]
                 raise ValueError(f"Unknown control '{name}'.{closest(name, known)}")
             self._loaded[name, label] = load_classifier(path, label, name, self.tokenizer, beside)
         return self._loaded[name, label]

@@ -14,7 +14,31 @@ from tta_diffusion.common.configuration import build, load_yaml
 from tta_diffusion.common.registry import closest
 
 SHORTEST_LENGTH = 8
-TOKENIZER_KINDS = ("bpe", "smiles")
+TOKENIZER_KINDS = ("bpe", "smiles", "words")
+
+
+@dataclass(frozen=True)
+class LabelRule:
+    """Which label a row has: by a number in one of its columns, or as that column says."""
+
+    name: str  # of the control
+    column: str
+    labels: tuple[str, ...]
+    above: float | None = None  # the second of two labels lies above it, the first at or below; None: the column says
+
+    def __post_init__(self) -> None:
+        if not self.labels or (self.above is not None and len(self.labels) != 2):
+            raise ValueError(
+                f"The label '{self.name}' needs a list 'labels': two of them with 'above', or at least one."
+            )
+
+    def number(self, value: Any) -> int:
+        """1 for the first label, 0 for a value that has none."""
+        if self.above is None:
+            return self.labels.index(str(value)) + 1 if str(value) in self.labels else 0
+        if value is not None and not isinstance(value, int | float):
+            raise ValueError(f"Column '{self.column}' holds {type(value).__name__}, which 'above' cannot compare.")
+        return 0 if value is None else 1 + (value > self.above)
 
 
 @dataclass(frozen=True)
@@ -30,6 +54,7 @@ class SourceConfig:
     where: Mapping[str, Any] = dataclasses.field(
         default_factory=dict
     )  # column -> the value, or list of values, to keep
+    label: LabelRule | None = None  # what a class-conditional model is told of a text
     kind: str = "plain"  # which cleaner
     weight: float = 1.0  # share of the samples drawn in training
     limit: int = 0  # read at most so many documents; 0: all
@@ -64,7 +89,7 @@ class PrepareConfig:
     length: int = 64
     vocab_size: int = 12_288  # of the tokenizer trained here
     tokenizer: str = ""  # a checkpoint directory to take the tokenizer from; empty: train one
-    tokenizer_kind: str = "bpe"  # of the one trained here: bpe, or smiles for molecules, whose size the data gives
+    tokenizer_kind: str = "bpe"  # of the one trained here: bpe, words, or smiles, whose size the data gives
     tokenizer_characters: int = 60_000_000  # sample the tokenizer is trained on
     bos: bool = True  # every sequence starts with <s>
     partial: float = 0.1  # share of sequences that hold a single sentence, so that lengths vary
@@ -85,6 +110,8 @@ class PrepareConfig:
             raise ValueError(
                 f"Sequence length {self.length} is too short for a sentence: use {SHORTEST_LENGTH} or more."
             )
+        if any(rule != self.labels for source in self.sources if (rule := _labels(source))):
+            raise ValueError("Sources must agree on the name of their label and on its 'labels': a model is told one.")
         if self.overlong not in ("cut", "drop"):
             raise ValueError(f"Unknown 'overlong' rule '{self.overlong}'.{closest(self.overlong, ['cut', 'drop'])}")
         if self.tokenizer_kind not in TOKENIZER_KINDS:
@@ -97,9 +124,18 @@ class PrepareConfig:
             if not 0 <= getattr(self, key) <= 1:
                 raise ValueError(f"'{key}' is a share and must lie between 0 and 1, not {getattr(self, key)}.")
 
+    @property
+    def labels(self) -> dict[str, list[str]]:
+        """Control -> labels; empty where no source has any."""
+        return next(filter(None, map(_labels, self.sources)), {})
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: lists for tuples."""
         return dict(json.loads(json.dumps(dataclasses.asdict(self))))
+
+
+def _labels(source: SourceConfig) -> dict[str, list[str]]:
+    return {source.label.name: list(source.label.labels)} if source.label else {}
 
 
 def config_from_dict(values: Any) -> PrepareConfig:

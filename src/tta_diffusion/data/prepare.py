@@ -19,8 +19,10 @@ from tta_diffusion.data.documents import iterate_documents, remember_held_out
 from tta_diffusion.data.pack import Packing, SentenceIds, pack
 from tta_diffusion.data.sentences import split_sentences
 from tta_diffusion.data.smiles import smiles_tokenizer
-from tta_diffusion.data.sources import count_rows
+from tta_diffusion.data.sources import Text, count_rows
+from tta_diffusion.data.store import LABEL_DTYPE, SPLITS
 from tta_diffusion.data.tokenizer import backend, load_tokenizer, special_ids, train_tokenizer
+from tta_diffusion.data.words import word_tokenizer
 from tta_diffusion.data.writer import StoreWriter, explain_full_disk, token_dtype
 
 if TYPE_CHECKING:
@@ -81,6 +83,7 @@ def write_corpus(
         "vocab_size": len(tokenizer),
         "special_ids": special_ids(tokenizer),
         "sources": sources,
+        **({"labels": config.labels} if config.labels else {}),
         "config": config.to_dict(),
     }
 
@@ -92,6 +95,8 @@ def make_tokenizer(config: PrepareConfig, data_dir: Path, show: bool) -> PreTrai
         sample = tokenizer_sample(config, data_dir, progress)
         if config.tokenizer_kind == "smiles":
             return smiles_tokenizer(sample)
+        if config.tokenizer_kind == "words":
+            return word_tokenizer(sample, config.vocab_size)
         return train_tokenizer(sample, config.vocab_size)
 
 
@@ -104,7 +109,7 @@ def tokenizer_sample(config: PrepareConfig, data_dir: Path, progress: Progress) 
         parts = [replace(source, path=(path,)) for path in source.path] or [source]
         for part in parts:
             taken = 0
-            for document in iterate_documents(part, data_dir, None, Counter()):
+            for document, _ in iterate_documents(part, data_dir, None, Counter()):
                 yield document
                 taken += len(document)
                 progress.advance(len(document))
@@ -146,34 +151,40 @@ def write_source(
     writer: StoreWriter,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Encode and pack one source into its two files; its entry of meta.json."""
+    """Encode and pack one source into its two files, and two of labels where it has a rule; its entry of meta.json."""
     dtype = token_dtype(len(tokenizer))
-    arrays = {s: writer.array(s, source.name, packing.length, dtype, packing.pad) for s in ("train", "validation")}
+    arrays = {s: writer.array(s, source.name, packing.length, dtype, packing.pad) for s in SPLITS}
+    labels = {s: writer.array(s, f"{source.name}.labels", 1, LABEL_DTYPE, 0) for s in SPLITS if source.label}
     counts: Counter[str] = Counter()
     rng = random.Random(f"{config.seed}/{source.name}")
     documents = iterate_documents(source, data_dir, seen, counts)
     for batch in in_batches(documents, CHARACTERS_PER_BATCH):
-        for document, sentences in zip(batch, encode(batch, backend(tokenizer)), strict=True):
+        for (document, label), sentences in zip(batch, encode([t for t, _ in batch], backend(tokenizer)), strict=True):
             split = "validation" if _share(document, config.seed) < config.validation_fraction else "train"
             for ids in pack(sentences, packing, rng):
                 arrays[split].add(ids)
+                if labels:
+                    labels[split].add([label])
             counts["utf8_bytes"] += len(document.encode())
             counts["encoded_tokens"] += sum(len(s.later) for s in sentences)
         progress.reach(counts["read"])
+    splits = {split: array.close() for split, array in arrays.items()}
+    for split, array in labels.items():
+        splits[split]["labels"] = array.close()
     return {
         "name": source.name,
         "weight": source.weight,
-        "splits": {split: array.close() for split, array in arrays.items()},
+        "splits": splits,
         "counts": dict(counts),
     }
 
 
-def in_batches(documents: Iterable[str], characters: int) -> Iterator[list[str]]:
-    batch: list[str] = []
+def in_batches(documents: Iterable[Text], characters: int) -> Iterator[list[Text]]:
+    batch: list[Text] = []
     size = 0
     for document in documents:
         batch.append(document)
-        size += len(document)
+        size += len(document.text)
         if size >= characters:
             yield batch
             batch, size = [], 0

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tta_diffusion.assets import find_model
 from tta_diffusion.bench.methods.base import METHODS, Method, MethodOptions
+from tta_diffusion.data.targets import AND
 
 if TYPE_CHECKING:
     from tta_diffusion.pipeline import TTAPipeline
@@ -27,7 +28,7 @@ class PipelineMethod(Method):
         if self.length is not None and settings.get("max_length") is None:
             used["max_length"] = min(self.length, self.pipeline.denoiser.config.length)
         for control in controls:
-            self.pipeline.check(prompts, control, **used)
+            self.pipeline.check(prompts, split(control), **used)
         self.batch_size = self.pipeline.defaults.override(used).kept_at_once
         return used
 
@@ -44,7 +45,13 @@ class PipelineMethod(Method):
     def generate(
         self, prompts: Sequence[str], control: str | None, num_samples: int, seed: int, **settings: Any
     ) -> list[str]:
-        return self.pipeline(list(prompts), control=control, num_samples=num_samples, seed=seed, **settings).texts
+        controls = split(control)
+        return self.pipeline(list(prompts), control=controls, num_samples=num_samples, seed=seed, **settings).texts
+
+
+def split(control: str | None) -> list[str] | None:
+    """Controls that are joined in one target."""
+    return None if control is None else control.split(AND)
 
 
 @METHODS.register("tta")
