@@ -161,7 +161,11 @@ def texts_match(server: Process, count: int, steps: int, model: str | None) -> N
     took = time.monotonic() - began
     pipeline = TTAPipeline.from_pretrained(model)
     wanted = [pipeline(**body).texts[0] for body in asked]
-    same = sum(answer["choices"][0]["full_text"] == text for answer, text in zip(answers, wanted, strict=True))
+    found = [answer["choices"][0]["full_text"] for answer in answers]
+    for body, text, own in zip(asked, found, wanted, strict=True):
+        if text != own:
+            print(f"{body}\n  server:   {text}\n  pipeline: {own}", file=sys.stderr)
+    same = sum(text == own for text, own in zip(found, wanted, strict=True))
     print(
         f"| {count} requests at once | {len(answers)} answered in {took:.0f} s, {same} with the pipeline's own text |"
     )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import gc
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tta_diffusion import TTAPipeline
+from tta_diffusion.common.registry import Registry
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -19,6 +22,18 @@ MOST_WORDS = {"README.md": 900, "allocation.md": 900}
 
 
 loaded = functools.cache(TTAPipeline.from_pretrained)  # the shipped model once, not for every block
+
+
+@pytest.fixture(scope="module", autouse=True)
+def names_as_before() -> Iterator[None]:
+    """What the pages register is gone when other tests ask what there is."""
+    yield
+    for registry in [thing for thing in gc.get_objects() if isinstance(thing, Registry)]:
+        for name, item in list(registry._items.items()):
+            if any(
+                getattr(part, "__module__", "") == "docs" for part in (item, *getattr(item, "__dict__", {}).values())
+            ):
+                del registry._items[name]
 
 
 def blocks() -> list[tuple[str, int, str]]:
