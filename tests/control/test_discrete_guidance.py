@@ -73,7 +73,7 @@ def test_of_a_curved_one_the_error_is_bounded_by_its_curvature(canvas, state, lo
 
 
 def test_the_tilt_of_a_classifier_is_its_score_of_every_neighbour(canvas, state, logits, monkeypatch) -> None:
-    monkeypatch.setattr(discrete, "_CHUNK", 3 * L)  # chunks of three texts
+    monkeypatch.setattr(discrete, "_CHUNK", (3 * L, 3 * L))  # chunks of three texts
     model = make_classifier(V)
     objective = AttributeObjective("sentiment", model, 1)
     exact = push(objective, canvas, state, logits, exact=True).logits.tilt / GAMMA

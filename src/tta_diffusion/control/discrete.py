@@ -29,7 +29,7 @@ from tta_diffusion.tokens.canvas import Canvas
 from tta_diffusion.tokens.logits import DenseLogits, Logits, TiltedLogits
 
 FORMS = ("soft", "first-order", "exact", "cfg")  # the last is `control.free_guidance`
-_CHUNK = 2**16  # tokens of the neighbours that are scored at once
+_CHUNK = (2**16, 2**20)  # tokens of the neighbours that are scored at once, on a CPU and on a GPU
 
 
 class NoisyText(SoftText):
@@ -109,25 +109,20 @@ class NeighbourGuidance(Guidance):
         """(B, L, V) score(x') - score(x) of all texts x' that differ from x = `state.noisy` in one free token."""
         ids = state.noisy
         assert ids is not None
-        batch, length = ids.shape
-        change = torch.zeros(batch, length, vocab_size, device=ids.device)
-        tokens = torch.arange(vocab_size, device=ids.device)
-        size = max(1, _CHUNK // length)
-        for row in range(batch):
-            sheet = canvas.rows(row, row + 1)
-            here = self._score(ids[row : row + 1], state.times[row], mask[row], sheet, u, vocab_size)
-            places = sheet.free[0].nonzero().flatten()
-            pairs = torch.cartesian_prod(places, tokens)  # (n, 2)
-            for part in pairs.split(size):
-                texts = ids[row].repeat(len(part), 1)
-                texts.scatter_(1, part[:, :1], part[:, 1:])
-                found = self._score(texts, state.times[row], mask[row], sheet.repeat(len(part)), u, vocab_size)
-                change[row, part[:, 0], part[:, 1]] = found - here
+        change = torch.zeros(*ids.shape, vocab_size, device=ids.device)
+        here = self._score(ids, state.times, mask, canvas, u, vocab_size)
+        row, place = (x.repeat_interleave(vocab_size) for x in canvas.free.nonzero(as_tuple=True))  # (n,)
+        token = torch.arange(vocab_size, device=ids.device).repeat(len(row) // vocab_size)
+        size = max(1, _CHUNK[ids.device.type == "cuda"] // ids.shape[1])
+        for r, i, v in zip(row.split(size), place.split(size), token.split(size), strict=True):
+            texts = ids[r].scatter(1, i[:, None], v[:, None])
+            found = self._score(texts, state.times[r], mask[r], canvas.picked(r), u, vocab_size)
+            change[r, i, v] = found - here[r]
         return change
 
     def _score(self, ids: Tensor, times: Tensor, mask: Tensor, canvas: Canvas, u: float, vocab_size: int) -> Tensor:
-        """(n,) sum_j w_j score_j of tokens (n, L) at times (L,), with one mask (L,) for all."""
-        state, mask = DiscreteState(ids, times.expand_as(ids), ids), mask.expand_as(ids)
+        """(n,) sum_j w_j score_j of tokens (n, L) at times (n, L), of which the text is where the mask (n, L) says."""
+        state = DiscreteState(ids, times, ids)
         hard = HardText(ids, canvas, u, state)
         hard.mask = mask
         total = torch.zeros(len(ids), device=ids.device)

@@ -16,7 +16,9 @@ import random
 import shutil
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -139,30 +141,47 @@ class Layout:
 def taught_rows(
     store: TokenStore, model: PreTrainedModel, teacher: PreTrainedTokenizerFast, teaching: Teaching
 ) -> Iterator[list[Rows]]:
-    """Sequences (L,) by the teacher, a batch of openings at a time. Openings follow the corpus' own weights."""
+    """Sequences (L,) by the teacher, a batch of openings at a time. Openings follow the corpus' own weights.
+
+    While the teacher writes a batch, another thread lays out the one before.
+    """
     tokenizer = load_tokenizer(store.tokenizer_dir)
     layout = Layout(tokenizer, store.special_ids, store.length, sentence_ends(tokenizer))
+    widths, cuts = random.Random(teaching.seed), random.Random(teaching.seed + 2)
     sampler = MixtureSampler(store, "train", seed=teaching.seed)
-    rng = random.Random(teaching.seed)
     generator = torch.Generator(model.device).manual_seed(teaching.seed)
     first = 0 if teacher.bos_token_id is None else 1
     ends = sorted({i for i in (teacher.eos_token_id, teacher.bos_token_id) if i is not None})
-    for start in range(0, teaching.texts, teaching.batch):
-        count = min(teaching.batch, teaching.texts - start)
-        width = rng.randint(*teaching.opening)
-        texts = tokenizer.batch_decode(sampler.rows(start, count), skip_special_tokens=True)
-        openings = [e.ids[:width] for e in backend(teacher).encode_batch_fast(texts, add_special_tokens=False)]
-        prefix = [teacher.bos_token_id] * first
-        opening = torch.tensor([prefix + ids for ids in openings if len(ids) == width], device=model.device)
-        if not len(opening):
-            continue
-        written = continued(model, opening, ends, teaching, generator)[:, first:].tolist()
-        bodies = teacher.batch_decode([[i for i in ids if i not in ends] for ids in written])
-        paragraphs = [text.strip().partition("\n")[0].strip() for text in bodies]  # sequences of a corpus have no lines
-        ended = [
-            ids[-1] in ends or len(p) < len(b.strip()) for ids, p, b in zip(written, paragraphs, bodies, strict=True)
-        ]
-        yield layout.rows(paragraphs, ended, teaching, rng)
+
+    def laid_out(written: list[list[int]]) -> list[Rows]:
+        return layout.rows(*paragraphs(written, teacher, ends), teaching, cuts)
+
+    waiting: deque[Future[list[Rows]]] = deque()
+    with ThreadPoolExecutor(1) as other:
+        for start in range(0, teaching.texts, teaching.batch):
+            count = min(teaching.batch, teaching.texts - start)
+            width = widths.randint(*teaching.opening)
+            texts = tokenizer.batch_decode(sampler.rows(start, count), skip_special_tokens=True)
+            openings = [e.ids[:width] for e in backend(teacher).encode_batch_fast(texts, add_special_tokens=False)]
+            prefix = [teacher.bos_token_id] * first
+            opening = torch.tensor([prefix + ids for ids in openings if len(ids) == width], device=model.device)
+            if len(opening):
+                written = continued(model, opening, ends, teaching, generator)[:, first:]
+                waiting.append(other.submit(laid_out, written.tolist()))
+            if len(waiting) > 1:
+                yield waiting.popleft().result()
+        for job in waiting:
+            yield job.result()
+
+
+def paragraphs(
+    written: Sequence[Sequence[int]], teacher: PreTrainedTokenizerFast, ends: Sequence[int]
+) -> tuple[list[str], list[bool]]:
+    """The first paragraph of every text, since sequences of a corpus have no lines, and whether it ended by itself."""
+    bodies = teacher.batch_decode([[i for i in ids if i not in ends] for ids in written])
+    texts = [text.strip().partition("\n")[0].strip() for text in bodies]
+    ended = [ids[-1] in ends or len(p) < len(b.strip()) for ids, p, b in zip(written, texts, bodies, strict=True)]
+    return texts, ended
 
 
 def teach(

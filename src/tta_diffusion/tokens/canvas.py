@@ -75,6 +75,10 @@ class Canvas:
         ids, pinned, no_end = (x[start:stop] for x in (self.ids, self.pinned, self.no_end))
         return replace(self, ids=ids, pinned=pinned, no_end=no_end)
 
+    def picked(self, rows: Tensor) -> Canvas:
+        """The rows of these numbers (n,), in their order."""
+        return replace(self, ids=self.ids[rows], pinned=self.pinned[rows], no_end=self.no_end[rows])
+
     def to(self, device: torch.device | str) -> Canvas:
         ids, pinned, no_end = (x.to(device) for x in (self.ids, self.pinned, self.no_end))
         return replace(self, ids=ids, pinned=pinned, no_end=no_end)
