@@ -12,12 +12,15 @@ from tta_diffusion.allocation import Allocation, parse_allocation
 from tta_diffusion.common.configuration import fit
 from tta_diffusion.common.registry import closest
 from tta_diffusion.control.classifier import AttributeObjective
-from tta_diffusion.control.guidance import GuidanceConfig, Objectives
+from tta_diffusion.control.guidance import Guidance, GuidanceConfig, Objectives
+from tta_diffusion.control.tangent import TangentGuidance
 from tta_diffusion.denoiser.protocol import Denoiser
 from tta_diffusion.sampling.regimes import REGIMES
 from tta_diffusion.sampling.sampler import Sampler, SamplerConfig
+from tta_diffusion.sampling.settled_prediction import Settling
 
 MOST_STEPS = 20_000
+COMPUTE = ("exact", "settled")
 FEEDBACK = {"guided": 1.0, "plain": 0.0}
 # Old names, understood for one more version.
 RENAMED = {"judged_at_once": "score_batch", "stutter": "local_repetition_penalty"}
@@ -91,6 +94,7 @@ class GenerationConfig:
     snap: bool = False
     early_exit: bool = True
     graphs: bool = True  # on a GPU, replay a step recorded once (docs/speed.md)
+    compute: str = "exact"  # settled: the network runs on tokens that may still change (docs/speed.md)
     batch_size: int = 32
 
     def override(self, settings: dict[str, Any]) -> GenerationConfig:
@@ -121,6 +125,7 @@ class GenerationConfig:
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be a finite number of at least 0 (0: off), got {getattr(self, name)}")
         _ = self.feedback_share
+        _ = self.settling
 
     @property
     def feedback_share(self) -> float:
@@ -135,6 +140,23 @@ class GenerationConfig:
         if not 0 <= share <= 1:
             raise ValueError(f"feedback must be guided, plain or a share between 0 and 1, got '{self.feedback}'")
         return share
+
+    @property
+    def settling(self) -> Settling | None:
+        """`settled`, `settled:0.9` (when a token is certain), `settled:0.9,6` (and steps until all are run)."""
+        name, _, given = self.compute.partition(":")
+        if name not in COMPUTE or (given and name == "exact"):
+            raise ValueError(f"Unknown compute '{self.compute}'.{closest(name, list(COMPUTE))}")
+        if name == "exact":
+            return None
+        usual = Settling()
+        certain, _, refresh = given.partition(",")
+        try:
+            return Settling(float(certain or usual.certain), usual.steps, int(refresh or usual.refresh))
+        except ValueError as error:
+            raise ValueError(
+                f"compute='{self.compute}': write settled, settled:0.9 or settled:0.9,6 ({error})"
+            ) from None
 
     @property
     def kept_at_once(self) -> int:
@@ -169,8 +191,11 @@ def make_sampler(denoiser: Denoiser, objectives: Objectives, config: GenerationC
         config.early_exit,
         config.graphs,
         config.local_repetition_penalty,
+        config.settling,
     )
     regime = REGIMES.get(denoiser.config.regime)
     process = regime.make_process(denoiser, config)
     guide = regime.guidance(objectives, guidance, process, config) if objectives else None
+    if trajectory.settling is not None and type(guide) is Guidance:
+        guide = TangentGuidance(guide.objectives, guide.config)
     return Sampler(denoiser, process, trajectory, allocation, guide)

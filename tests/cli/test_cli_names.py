@@ -21,6 +21,7 @@ from tta_diffusion.diffusion.noise import ENGINES
 from tta_diffusion.diffusion.schedule import SCHEDULES
 from tta_diffusion.diffusion.simplex import STEPS
 from tta_diffusion.pipeline import GenerationConfig
+from tta_diffusion.settings import COMPUTE
 
 
 def test_names_match_the_registries() -> None:
@@ -37,6 +38,7 @@ def test_names_match_the_registries() -> None:
         (names.SCHEDULES, SCHEDULES),
         (names.FORMS, FORMS),
         (names.ORDERS, ORDERS),
+        (names.COMPUTE, COMPUTE),
     ]
     for written, registered in pairs:
         assert sorted(written) == sorted(registered)

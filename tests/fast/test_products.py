@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import sys
 
 import pytest
@@ -27,6 +26,41 @@ def test_it_is_nearly_the_product(rows: int, width: int, out: int) -> None:
     found = EightBitLinear(weight)(x)
     assert found.shape == (3, rows, out)
     assert relative(found, x @ weight.T) < 0.012
+
+
+@pytest.mark.parametrize(("rows", "width", "out"), [(1, 64, 8), (37, 192, 96), (256, 576, 200)])
+def test_by_rows_and_columns_it_is_nearly_the_product(rows: int, width: int, out: int) -> None:
+    torch.manual_seed(0)
+    x, weight = torch.randn(rows, width), torch.randn(out, width)
+    x *= 10.0 ** torch.randint(-2, 3, (rows, 1))  # texts of all sizes side by side
+    found = EightBitLinear(weight, x.abs().amax(0))(x)
+    assert ((found - x @ weight.T).norm(dim=-1) / (x @ weight.T).norm(dim=-1)).max() < 0.025
+
+
+def test_a_row_does_not_depend_on_those_beside_it() -> None:
+    torch.manual_seed(4)
+    x, weight = torch.randn(9, 64), torch.randn(16, 64)
+    for layer in (EightBitLinear(weight), EightBitLinear(weight, x.abs().amax(0))):
+        assert torch.allclose(layer(x)[:1], layer(x[:1]), atol=1e-4)
+        assert layer(x[:0]).shape == (0, 16)
+
+
+def test_large_columns_are_moved_into_the_weights() -> None:
+    """A column that is 300 times as large and matters as much as the others; without its scale it drowns them."""
+    torch.manual_seed(5)
+    x, weight = torch.randn(64, 576), torch.randn(96, 576)
+    x[:, 7] *= 300.0
+    weight[:, 7] /= 300.0
+    exact = x @ weight.T
+    assert relative(EightBitLinear(weight, x.abs().amax(0))(x), exact) < 0.025
+    assert relative(EightBitLinear(weight, weight.abs().amax(0))(x), exact) > 0.2
+
+
+def test_a_sample_chooses_the_way() -> None:
+    """With one, by rows and columns, but where a layer narrows."""
+    network = nn.Sequential(nn.Linear(64, 128, bias=False), nn.Linear(128, 64, bias=False))
+    assert lower_products(network, lambda: network(torch.randn(4, 64))) == 2
+    assert [layer._columns is not None for layer in network] == [True, False]
 
 
 def test_weights_of_eight_bits_lose_nothing() -> None:
@@ -69,12 +103,11 @@ def test_a_missing_library_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.slow
 def test_the_shipped_model_predicts_nearly_the_same() -> None:
     """The distributions of one prediction from the same noisy text, in total variation."""
-    pipe = TTAPipeline.from_pretrained()
-    lowered = copy.deepcopy(pipe.denoiser)
-    assert lower_products(lowered.backbone.model.base_model) == 112
-    torch.manual_seed(3)
-    ids = pipe.tokenizer("The pizza was good, but the service slow.", return_tensors="pt").input_ids
+    plain, lowered = (TTAPipeline.from_pretrained(dtype=dtype) for dtype in (None, torch.int8))
+    layers = [m for m in lowered.denoiser.backbone.model.base_model.modules() if isinstance(m, EightBitLinear)]
+    assert len(layers) == 16 * 5
+    ids = plain.tokenizer("The pizza was good, but the service slow.", return_tensors="pt").input_ids
     with torch.inference_mode():
-        embeds = pipe.denoiser.backbone.model.get_input_embeddings()(ids)
-        exact, close = (d.backbone.head(d.backbone.encode(embeds)).softmax(-1) for d in (pipe.denoiser, lowered))
+        backbones = [pipe.denoiser.backbone for pipe in (plain, lowered)]
+        exact, close = (one.head(one.encode(one.table(ids))).softmax(-1) for one in backbones)
     assert 0 < float((exact - close).abs().sum(-1).mean()) / 2 < 0.06

@@ -43,6 +43,7 @@ def demo(
 
     from tta_diffusion.cli.output import check_writable
     from tta_diffusion.cli.run import loading
+    from tta_diffusion.demo.pace import affordable_steps, precision
     from tta_diffusion.pipeline import load_pipeline
 
     began = time.monotonic()
@@ -51,11 +52,10 @@ def demo(
     check_writable(out)
     found = find_model(model)
     with loading(found):
-        pipeline = load_pipeline(found, device)
+        pipeline = load_pipeline(found, device, precision(found, device))
 
     from tta_diffusion.common.progress import Progress
     from tta_diffusion.demo.cases import CASES, usable
-    from tta_diffusion.demo.pace import affordable_steps
     from tta_diffusion.demo.page import page
     from tta_diffusion.demo.run import write
     from tta_diffusion.demo.table import table

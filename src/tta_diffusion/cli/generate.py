@@ -276,6 +276,14 @@ def generate(
     snap: Annotated[bool | None, option("Round each token's time down to the grid.", "--snap/--no-snap")] = None,
     early_exit: Annotated[bool | None, option("Stop when no token can change.", "--early-exit/--no-early-exit")] = None,
     graphs: Annotated[bool | None, option("On a GPU, replay a recorded step.", "--graphs/--no-graphs")] = None,
+    compute: Annotated[
+        str | None,
+        option(
+            f"What a step computes: {names.listed(names.COMPUTE)}, which is faster on a CPU.",
+            "--compute",
+            example="settled",
+        ),
+    ] = None,
     device: Annotated[str, option("auto, cpu, cuda or cuda:1.", "--device", says="auto", example="cpu")] = "auto",
     dtype: Annotated[
         str | None,

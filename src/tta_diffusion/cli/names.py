@@ -88,6 +88,10 @@ FEEDBACK = {
     "guided": "the prediction after the push of the control",
     "plain": "the prediction before it",
 }
+COMPUTE = {
+    "exact": "every token at every step",
+    "settled": "what is certain is computed anew every few steps only",
+}
 PRESETS = {
     "paper": "every choice of the authors' released code that a setting can express",
 }
@@ -142,6 +146,7 @@ SETTINGS = {
     "snap": Setting(bool, False),
     "early_exit": Setting(bool, True),
     "graphs": Setting(bool, True),
+    "compute": Setting(str, "exact"),
     "batch_size": Setting(int, 32),
 }
 

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import weakref
 from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
-from transformers import (
-    AutoConfig,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
 
 from tta_diffusion.common.registry import closest
 from tta_diffusion.control.chunked import judge_in_chunks
@@ -25,7 +19,11 @@ from tta_diffusion.control.objective import Judgement, SoftText
 from tta_diffusion.denoiser import quantised
 from tta_diffusion.denoiser.checkpoint import WEIGHTS, Unfilled, load_weights
 from tta_diffusion.fast.cuda_graphs import places_of
+from tta_diffusion.fast.light import modernbert
 from tta_diffusion.tokens.canvas import Canvas
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 WHOLE_SHEET = "whole_sheet"  # a classifier's config says so where it was trained to read padding, too
 _WHOLE_MASK = ("bert", "roberta", "xlm-roberta", "camembert")
@@ -57,9 +55,13 @@ class AttributeObjective:
     def prepare(self, canvas: Canvas) -> Canvas:
         return canvas
 
+    @property
+    def table(self) -> Tensor:
+        """(V, H): its input embeddings."""
+        return self.model.get_input_embeddings().weight  # type: ignore[operator]
+
     def judge(self, text: SoftText) -> Judgement:
-        table = self.model.get_input_embeddings().weight  # type: ignore[operator]
-        embeds = text.embed(table)
+        embeds = text.embed(self.table)
         size = self.score_batch or texts_at_once(len(embeds), embeds.shape[1], embeds.device.type, embeds.dtype)
         return Judgement(*judge_in_chunks(self._score, embeds, self._attention_mask(text.mask), size))
 
@@ -131,7 +133,7 @@ def load_classifier(
     """
     try:
         shared = beside and not any(Path(name_or_dir).glob("tokenizer*"))
-        own = tokenizer if shared else AutoTokenizer.from_pretrained(name_or_dir, trust_remote_code=False)
+        own = tokenizer if shared else _tokenizer(name_or_dir)
         model = _load_model(name_or_dir)
     except (OSError, ValueError, SafetensorError) as error:
         first = str(error).strip().splitlines()[0]
@@ -145,13 +147,27 @@ def load_classifier(
     return AttributeObjective(name, model, label_index(model, label, name))
 
 
-def _load_model(name_or_dir: str | Path) -> PreTrainedModel:
-    if (Path(name_or_dir) / WEIGHTS).is_file() or not quantised.shards(name_or_dir):
-        return AutoModelForSequenceClassification.from_pretrained(
-            name_or_dir, use_safetensors=True, trust_remote_code=False
-        )
-    config = AutoConfig.from_pretrained(name_or_dir, trust_remote_code=False)
+def _tokenizer(name_or_dir: str | Path) -> PreTrainedTokenizerBase:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(name_or_dir, trust_remote_code=False)
+
+
+def _load_model(name_or_dir: str | Path) -> Any:
+    path = Path(name_or_dir)
+    packed = not (path / WEIGHTS).is_file() and quantised.shards(path)
+    raw = json.loads((path / "config.json").read_text(encoding="utf-8")) if packed else {}
     with Unfilled():
-        model = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
+        model: Any = modernbert.LightModernBert(raw) if modernbert.supports(raw) else None
+    if model is None:
+        from transformers import AutoConfig, AutoModelForSequenceClassification
+
+        if not packed:
+            return AutoModelForSequenceClassification.from_pretrained(
+                name_or_dir, use_safetensors=True, trust_remote_code=False
+            )
+        config = AutoConfig.from_pretrained(name_or_dir, trust_remote_code=False)
+        with Unfilled():
+            model = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
     load_weights(model, name_or_dir)
     return model

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from transformers import PreTrainedTokenizerBase
+from typing import TYPE_CHECKING
 
 from tta_diffusion.common.registry import Registry, closest
 from tta_diffusion.control.classifier import load_classifier
@@ -20,6 +19,9 @@ from tta_diffusion.control.free_guidance import Labels, find_label
 from tta_diffusion.control.lexical.network import LexicalNetwork
 from tta_diffusion.control.lexical.parse import LEXICAL_CONTROLS, parse_lexical
 from tta_diffusion.control.objective import Objective
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 ControlSpec = str | Objective | tuple[Objective, float]
 Controls = ControlSpec | list[ControlSpec] | list[str] | None

@@ -18,6 +18,7 @@ import numpy as np
 from tta_diffusion.analysis.forgetting import confidence_drop
 from tta_diffusion.common.progress import Progress
 from tta_diffusion.demo.cases import Case
+from tta_diffusion.demo.pace import quick
 
 if TYPE_CHECKING:
     from tta_diffusion.pipeline import TTAPipeline
@@ -90,6 +91,7 @@ def _sample(pipeline: TTAPipeline, case: Case, name: str, steps: int, seed: int,
         return_trace=True,
         callback_on_step_end=lambda pipeline, step, u, info: progress.advance(),
         **ways(pipeline)[name],
+        **quick(pipeline),
     )
     assert output.traces is not None
     progress.advance(steps - output.steps[0])  # those that it did not need

@@ -10,33 +10,36 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoModelForMaskedLM,
-    PretrainedConfig,
-    PreTrainedModel,
-)
 
 from tta_diffusion.common.registry import Registry
 from tta_diffusion.fast import aligned
-from tta_diffusion.fast.attention import leave_masks_out
+from tta_diffusion.fast.light import llama
+from tta_diffusion.fast.products import lower_products
+
+if TYPE_CHECKING:  # at run time only where a model needs it: its import takes seconds
+    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True)
 class Family:
     """What differs between model types."""
 
-    auto_class: Any
+    auto_name: str  # of the transformers class that builds it
     before_product: Callable[[Any, Tensor], Tensor]  # (model, hidden) -> what is multiplied by the vocabulary
     causal: bool = False
     position_offset: int = 0  # position embeddings that are never reached (RoBERTa counts from padding_idx + 1)
+
+    @property
+    def auto_class(self) -> Any:
+        import transformers
+
+        return getattr(transformers, self.auto_name)
 
 
 FAMILIES: Registry[Family] = Registry("backbone")
@@ -47,12 +50,12 @@ def _roberta_transform(model: Any, hidden: Tensor) -> Tensor:
     return head.layer_norm(F.gelu(head.dense(hidden)))
 
 
-_roberta = Family(AutoModelForMaskedLM, _roberta_transform, position_offset=2)
+_roberta = Family("AutoModelForMaskedLM", _roberta_transform, position_offset=2)
 for _name in ("roberta", "xlm-roberta", "camembert"):
     FAMILIES.register(_name)(_roberta)
-FAMILIES.register("bert")(Family(AutoModelForMaskedLM, lambda m, h: m.cls.predictions.transform(h)))
-FAMILIES.register("modernbert")(Family(AutoModelForMaskedLM, lambda m, h: m.head(h)))
-_decoder = Family(AutoModelForCausalLM, lambda m, h: h, causal=True)
+FAMILIES.register("bert")(Family("AutoModelForMaskedLM", lambda m, h: m.cls.predictions.transform(h)))
+FAMILIES.register("modernbert")(Family("AutoModelForMaskedLM", lambda m, h: m.head(h)))
+_decoder = Family("AutoModelForCausalLM", lambda m, h: h, causal=True)
 for _name in ("llama", "mistral", "qwen2", "qwen3"):
     FAMILIES.register(_name)(_decoder)
 
@@ -60,16 +63,20 @@ for _name in ("llama", "mistral", "qwen2", "qwen3"):
 class Backbone(nn.Module):
     """embeddings (B, L, H) -> hidden (B, L, H) -> logits (B, L, V), every position seeing every other."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel | llama.LightLlama) -> None:
         super().__init__()
         self.family = FAMILIES.get(model.config.model_type)
-        self.model = model
+        self.model: Any = model
+        if isinstance(model, llama.LightLlama):
+            return
+        from tta_diffusion.fast.attention import leave_masks_out
+
         leave_masks_out(model)
         if self.family.causal:
             _remove_causal_mask(model)
 
     @property
-    def config(self) -> PretrainedConfig:
+    def config(self) -> Any:
         return self.model.config
 
     @property
@@ -86,10 +93,14 @@ class Backbone(nn.Module):
     def without_words(self) -> Backbone:
         """The encoder alone: neither table nor head, for embeddings of another kind."""
         encoder = self.model.base_model
-        assert isinstance(encoder, PreTrainedModel)
-        encoder.set_input_embeddings(None)  # type: ignore[arg-type]
+        encoder.set_input_embeddings(None)
         self.model = encoder
         return self
+
+    @property
+    def runs_rows(self) -> bool:
+        """True where the encoder can run on some positions beside what is kept of the others (`Encoder.run`)."""
+        return isinstance(self.model, llama.LightLlama)
 
     def encode(self, embeds: Tensor) -> Tensor:
         extra = {"use_cache": False} if self.family.causal else {}
@@ -113,6 +124,16 @@ class Backbone(nn.Module):
         torch.mm(self.family.before_product(self.model, hidden), self.decoder.weight.T, out=out)
         return self.decoder.bias
 
+    @torch.no_grad()
+    def lower(self, typical: Tensor) -> None:
+        """Products of the layers in 8 bits from now on, on a CPU, for inputs like the typical embeddings (B, L, H).
+
+        Not the one with the vocabulary: alone it would move the predictions as far as all the others together.
+        """
+        if self.runs_rows:
+            self.model.base_model.merge()
+        lower_products(self.model.base_model, lambda: self.encode(typical))
+
     @property
     def decoder(self) -> nn.Linear:
         """The last matrix of the head (V, H)."""
@@ -121,8 +142,15 @@ class Backbone(nn.Module):
         return decoder
 
     @classmethod
+    def to_fill(cls, raw: dict[str, Any]) -> Backbone:
+        """A backbone whose weights are about to be loaded: without transformers, where that can be done."""
+        return cls(llama.LightLlama(raw)) if llama.supports(raw) else cls.from_config(raw)
+
+    @classmethod
     def from_config(cls, raw: dict[str, Any]) -> Backbone:
         """A backbone with fresh weights from a config dictionary with `model_type`."""
+        from transformers import AutoConfig
+
         raw = dict(raw)
         model_type = raw.pop("model_type", None)
         if model_type is None:
@@ -133,6 +161,8 @@ class Backbone(nn.Module):
     @classmethod
     def from_pretrained(cls, name_or_dir: str | Path) -> Backbone:
         """Pretrained weights by hub name or local directory; safetensors only."""
+        from transformers import AutoConfig
+
         with _one_sentence(name_or_dir):
             config = AutoConfig.from_pretrained(name_or_dir, trust_remote_code=False)
         family = FAMILIES.get(config.model_type)

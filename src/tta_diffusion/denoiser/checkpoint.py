@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_model
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from transformers import PretrainedConfig
 
 from tta_diffusion.denoiser import quantised
 from tta_diffusion.denoiser.config import DenoiserConfig
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 CONFIG, WEIGHTS = "denoiser.json", "model.safetensors"
 

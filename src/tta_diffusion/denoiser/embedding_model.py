@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from tta_diffusion.denoiser.backbone import Backbone
 from tta_diffusion.denoiser.config import DenoiserConfig
 from tta_diffusion.denoiser.network import NetworkDenoiser
+from tta_diffusion.fast.products import lower_products
 from tta_diffusion.tokens.canvas import Canvas
 from tta_diffusion.tokens.point_logits import PointLogits, rounding
 from tta_diffusion.tokens.soft_tokens import SoftTokens
@@ -70,6 +71,10 @@ class EmbeddingDenoiser(NetworkDenoiser):
         if self.config.self_conditioning == "concat":
             x = torch.cat([x, torch.zeros_like(x) if previous is None else previous.embed(self.table)], -1)
         return self.down(self.hidden(self.timed(self.up(x), times.masked_fill(pinned, 0.0))))
+
+    def lower(self, typical: Tensor) -> None:
+        """See `NetworkDenoiser`; what is typical of its embeddings is not asked."""
+        lower_products(self.backbone.model.base_model)
 
     def predict(
         self,

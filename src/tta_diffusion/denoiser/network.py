@@ -51,8 +51,17 @@ class NetworkDenoiser(nn.Module):
 
     def hidden(self, embeds: Tensor) -> Tensor:
         """What the head reads (B, L, H), from input embeddings (B, L, H)."""
-        hidden = self.backbone.encode(embeds)
+        return self.aligned(self.backbone.encode(embeds))
+
+    def aligned(self, hidden: Tensor) -> Tensor:
+        """The backbone's hidden states (B, L, H), each at the position whose token it predicts."""
         return torch.cat([hidden[:, :1], hidden[:, :-1]], 1) if self.config.shift_predictions else hidden
+
+    def sources(self, asked: Tensor) -> Tensor:
+        """(B, L) True at the positions asked for, and at those whose hidden states predict their tokens."""
+        if not self.config.shift_predictions:
+            return asked
+        return asked | torch.cat([asked[:, 1:], torch.zeros_like(asked[:, :1])], 1)
 
     def read(self, hidden: Tensor, canvas: Canvas, free: FreeRows | None, k: int, seen: Seen | None = None) -> Logits:
         """The prediction from hidden states (B, L, H), and from the tokens themselves where they are `seen`.
@@ -72,6 +81,10 @@ class NetworkDenoiser(nn.Module):
         bias = self.backbone.product(rows, out)
         return top_logits(_weigh(out, seen), free, k, bias)
 
+    def lower(self, typical: Tensor) -> None:
+        """Products in 8 bits from now on, for texts like the typical ids (B, L)."""
+        self.backbone.lower(self.backbone.table(typical))
+
     @classmethod
     def from_backbone(cls, name_or_dir: str | Path, length: int, **settings: Any) -> Self:
         """A denoiser that starts from a pretrained masked or causal language model."""
@@ -81,7 +94,7 @@ class NetworkDenoiser(nn.Module):
         return cls(config, backbone)
 
     def with_config(self, **changes: Any) -> Self:
-        """Changes settings that own no weights (time_conditioning, trained_steps, sampling, length)."""
+        """Changes settings that own no weights (time_conditioning, trained_steps, sampling, length, source)."""
         self.config = replace(self.config, **changes)
         return self
 
@@ -93,7 +106,7 @@ class NetworkDenoiser(nn.Module):
         """A saved denoiser, some of its settings changed; its weights must fit those."""
         config = replace(checkpoint.load_config(directory), **changes)
         with checkpoint.Unfilled():
-            model = cls(config)
+            model = cls(config, Backbone.to_fill(config.backbone))
         checkpoint.load_weights(model, directory)
         return model.to(device).eval()
 

@@ -11,7 +11,6 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoTokenizer
 
 from tta_diffusion.denoiser.backbone import Backbone
 from tta_diffusion.denoiser.config import DenoiserConfig
@@ -74,6 +73,8 @@ class TokenDenoiser(NetworkDenoiser):
 
 
 def _mask_token(name_or_dir: str | Path) -> int:
+    from transformers import AutoTokenizer
+
     try:
         tokenizer = AutoTokenizer.from_pretrained(name_or_dir, trust_remote_code=False)
     except (OSError, ValueError) as error:

@@ -65,11 +65,18 @@ class Predictor:
 
     def predict(self, seen: Any, times: Tensor, u: float | Tensor, previous: SoftTokens | None) -> Logits:
         """The clean text, from what is seen of tokens at times (B, L) and the global time."""
-        told = times
+        return self.denoiser.predict(seen, self.told(times, u), self.canvas, previous, self.free, self.width)
+
+    def told(self, times: Tensor, u: float | Tensor) -> Tensor:
+        """(B, L) the times that the denoiser is told."""
         if self.time_conditioning == "global":
-            told = u.expand(times.shape) if isinstance(u, Tensor) else torch.full_like(times, u)
-        k = max(TOP, self.guidance.config.support) if self.guidance else TOP
-        return self.denoiser.predict(seen, told.float(), self.canvas, previous, self.free, k)
+            times = u.expand(times.shape) if isinstance(u, Tensor) else torch.full_like(times, u)
+        return times.float()
+
+    @property
+    def width(self) -> int:
+        """How many of the largest entries of a prediction are kept."""
+        return max(TOP, self.guidance.config.support) if self.guidance else TOP
 
     def judge(self, drafts: Sequence[Tensor], u: float) -> list[dict[str, Tensor]]:
         """For traces: objective -> p(y | text) (B,) of each draft (B, L)."""

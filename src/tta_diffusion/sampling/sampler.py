@@ -9,7 +9,7 @@ for u in grid:   logits, g = predictor(state)                 what the clean tex
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from tta_diffusion.diffusion.process import Process, State
 from tta_diffusion.sampling.graphed_prediction import GraphedPredictor, graphed
 from tta_diffusion.sampling.prediction import Prediction, Predictor
 from tta_diffusion.sampling.repetition import Peers, lower_local_repetition
+from tta_diffusion.sampling.settled_prediction import SettledPredictor, Settling
 from tta_diffusion.sampling.trace import Trace, TraceRecorder, relative
 from tta_diffusion.tokens.canvas import Canvas
 from tta_diffusion.tokens.logits import Logits
@@ -47,6 +48,7 @@ class SamplerConfig:
     early_exit: bool = True
     graphs: bool = True  # replay CUDA graphs on a GPU, where the regime has them
     local_repetition_penalty: float = 0.0  # nats off what a text has just said (see `repetition`); 0: off
+    settling: Settling | None = None  # run the network on tokens that may still change alone; None: on all
 
     def __post_init__(self) -> None:
         check_time_conditioning(self.time_conditioning)
@@ -75,6 +77,7 @@ class SampleOutput:
 
 
 StepCallback = Callable[[StepInfo], None]
+AnyPredictor = Predictor | GraphedPredictor | SettledPredictor
 
 
 @dataclass(frozen=True)
@@ -116,10 +119,15 @@ class Sampler:
         grid = self._grid(float(state.times.max()) if start else 1.0)
         conditioning = self.config.time_conditioning
         plain = Predictor.of(self.denoiser, self.process, self.guidance, conditioning, canvas, randomness)
-        with graphed(plain, grid.tolist()) if self.config.graphs else nullcontext(plain) as predictor:
+        with self._predictor(plain, grid) as predictor:
             recorder = TraceRecorder() if trace else None
             trajectory = _Trajectory(self, predictor, canvas, randomness, grid, callback, recorder, peers)
             return trajectory.run(state, state.times if start else None)
+
+    def _predictor(self, plain: Predictor, grid: Tensor) -> AbstractContextManager[AnyPredictor]:
+        if self.config.settling is not None and bool(plain.canvas.free.any()):
+            return nullcontext(SettledPredictor.of(plain, self.config.settling))
+        return graphed(plain, grid.tolist()) if self.config.graphs else nullcontext(plain)
 
     def _sample_in_parts(self, canvas: Canvas, randomness: Randomness, trace: bool) -> SampleOutput:
         """Parts of about the same size, one after the other."""
@@ -145,7 +153,7 @@ class _Trajectory:
     """One batch on its way from noise to text."""
 
     sampler: Sampler
-    predictor: Predictor | GraphedPredictor
+    predictor: AnyPredictor
     canvas: Canvas
     randomness: Randomness
     grid: Tensor  # (T,) falling

@@ -47,6 +47,7 @@ class Asked(BaseModel):
     candidates: Count | None = None
     min_length: Count | None = None
     grid: Name | None = None
+    compute: Name | None = None
 
     @model_validator(mode="before")
     @classmethod

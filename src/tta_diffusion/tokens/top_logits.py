@@ -63,6 +63,11 @@ class FreeRows:
                 logits[:, token].masked_fill_(self.no_end, -torch.inf)
         return logits
 
+    def take(self, rows: Tensor, scratch: Scratch) -> FreeRows:
+        """Some of the rows (n,), whose logits lie in other memory."""
+        no_end = None if self.no_end is None else self.no_end[rows]
+        return replace(self, places=self.places[rows], texts=self.texts[rows], no_end=no_end, scratch=scratch)
+
     def buffer(self, name: str, logits: Tensor, block: slice, more: int = 0) -> Tensor:
         """Float32 memory for a block of rows of logits, and `more` columns."""
         rows = block.stop - block.start
@@ -87,7 +92,8 @@ class TopLogits:
     ceiling: Tensor  # (R, 1) no other logit is larger
     others: Tensor  # (B, V) mean distribution of the others in each text
     bias: Tensor | None = None  # (V,) still to be added to `logits`
-    _means: dict[int, Tensor] = field(default_factory=dict, repr=False, compare=False)  # by table
+    # (table, mean of the others) by the id of the table
+    _means: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def total(self) -> Tensor:
@@ -104,6 +110,20 @@ class TopLogits:
 
     def lowered(self, rule: Rule, nats: float) -> TopLogits:
         return self.moved(self.values - nats * rule(self.ids, self.free.places))
+
+    def updated(self, rows: Tensor, part: TopLogits) -> TopLogits:
+        """With rows (n,) as in `part`, which has those alone. A text without any keeps how its others lie."""
+        self.logits.index_copy_(0, rows, part.logits)
+        pairs = ((self.ids, part.ids), (self.values, part.values), (self.rest, part.rest), (self.ceiling, part.ceiling))
+        ids, values, rest, ceiling = (old.index_copy(0, rows, new) for old, new in pairs)
+        touched = torch.zeros(len(self.others), 1, dtype=torch.bool, device=rows.device)
+        touched[part.free.texts] = True
+        others = torch.where(touched, part.others, self.others)
+        means = {
+            key: (table, mean.index_copy(0, rows, part.mean_of_others(table)))
+            for key, (table, mean) in self._means.items()
+        }
+        return TopLogits(self.free, self.logits, ids, values, rest, ceiling, others, self.bias, means)
 
     def by_position(self, values: Tensor) -> Tensor:
         return self.free.spread(values)
@@ -134,8 +154,8 @@ class TopLogits:
     def mean_of_others(self, table: Tensor) -> Tensor:
         """(R, H) the mean embedding of each row's own others, which guidance does not move: one product a step."""
         if id(table) not in self._means:
-            self._means[id(table)] = self._mean_of_others(table)
-        return self._means[id(table)]
+            self._means[id(table)] = (table, self._mean_of_others(table))
+        return self._means[id(table)][1]
 
     def _mean_of_others(self, table: Tensor) -> Tensor:
         logits, rows = self.logits, len(self.ids)
