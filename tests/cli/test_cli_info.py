@@ -70,3 +70,11 @@ def test_list_names_policies_and_the_classifiers_of_a_model(
     out = say(capsys, "list", "--model", str(model_directory))
     assert "backward-linear" in out
     assert "=negative or =positive" in out
+
+
+def test_list_shows_the_labels_that_a_model_was_trained_with(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "denoiser.json").write_text('{"labels": {"mood": ["low", "high"]}}')
+    rows = say(capsys, "list", "--model", str(tmp_path)).splitlines()
+    assert ["mood", "=low or =high (the model's own)"] in [row.split(maxsplit=1) for row in rows]

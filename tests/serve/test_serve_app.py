@@ -9,8 +9,13 @@ import pytest
 pytest.importorskip("fastapi")
 pytest.importorskip("prometheus_client")
 
+import torch
 from serving import events, serving
 
+from conftest import LENGTH, tiny_backbone
+from tta_diffusion.denoiser.config import DenoiserConfig
+from tta_diffusion.denoiser.token_model import TokenDenoiser
+from tta_diffusion.pipeline import TTAPipeline
 from tta_diffusion.serve.limits import Limits
 
 MOOD = "sentiment=positive"
@@ -265,3 +270,23 @@ def test_too_slow_is_said_and_stops(pipeline):
             assert "not finished within 0.4 seconds" in answer.text
             assert "[DONE]" not in answer.text
         assert client.post("/v1/completions", json={"prompt": "we", "steps": 1}).status_code == 200
+
+
+def test_a_label_that_only_the_network_knows_steers_and_is_not_judged(tokenizer):
+    torch.manual_seed(0)
+    own = {"regime": "uniform", "schedule": "linear", "time_conditioning": "token", "mask_token": 4}
+    config = DenoiserConfig(tiny_backbone(len(tokenizer)), LENGTH, labels={"mood": ["low", "high"]}, **own)
+    pipe = TTAPipeline(TokenDenoiser(config).eval(), tokenizer)
+    with serving(pipe) as client:
+        assert client.get("/v1/options").json()["models"][0]["controls"] == {"mood": ["low", "high"]}
+        asked = {"prompt": "the pizza", "control": ["mood=High"], "seed": 7, "steps": 4}
+        choice = write(client, **asked)["choices"][0]
+        assert choice["full_text"] == pipe(asked["prompt"], control="mood=high", seed=7, steps=4).texts[0]
+        assert choice["p"] == {}
+        for more, message in (
+            ({"candidates": 2}, "no control judges the texts"),
+            ({"control": ["mood=middling"]}, "has no label 'middling'"),
+        ):
+            answer = client.post("/v1/completions", json=asked | more)
+            assert answer.status_code == 400
+            assert message in answer.json()["error"]["message"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -62,14 +63,21 @@ def default_model() -> Path | None:
 
 
 def classifiers(model: Path) -> dict[str, str]:
-    """Name -> labels of the classifiers beside a model, read from their configs alone."""
+    """Name -> labels of the classifiers beside a model, and of the model itself where it was trained with some; read
+    from their configs alone."""
     if not model.is_dir():
         raise ValueError(f"no model at '{model}': the directory does not exist")
     found = {}
     for path in sorted(model.glob("controls/*/config.json")):
         labels = json.loads(path.read_text(encoding="utf-8")).get("id2label", {})
-        found[path.parent.name] = "=" + " or =".join(labels.values()) if labels else "labels unknown"
-    return found
+        found[path.parent.name] = _labels(labels.values()) if labels else "labels unknown"
+    own = model / "denoiser.json"
+    told = json.loads(own.read_text(encoding="utf-8")).get("labels", {}) if own.is_file() else {}
+    return found | {name: f"{_labels(labels)} (the model's own)" for name, labels in told.items()}
+
+
+def _labels(labels: Iterable[str]) -> str:
+    return "=" + " or =".join(labels)
 
 
 def _section(title: str, rows: dict[str, str]) -> str:

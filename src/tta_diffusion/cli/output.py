@@ -32,7 +32,7 @@ class Writer:
         self, total: int, control: list[str], as_json: bool, pretty: bool, describe: Describe | None = None
     ) -> None:
         self.written = 0
-        self._describe = describe or (lambda text: {})
+        self._describe = describe
         self._total, self._control = total, control
         self._json, self._pretty = as_json, pretty
 
@@ -41,28 +41,30 @@ class Writer:
             first = self.written + 1 if self._total > 1 else None
             Console(highlight=False).print(numbered(output.texts, output.prompts, first))
         else:
-            for line in self._objects(output) if self._json else map(escape, output.texts):
+            for line in self._lines(output) if self._json else map(escape, output.texts):
                 print(line)
         # Whoever reads a pipe, or interrupts the next batch, has this one.
         sys.stdout.flush()
         self.written += len(output.texts)
 
-    def _objects(self, output: TTAOutput) -> list[str]:
-        rows = zip(output.prompts, output.texts, output.seeds, output.steps, strict=True)
-        shared = {"control": self._control, "allocation": str(output.settings.allocation)}
-        return [
-            json.dumps(
-                {"prompt": prompt, "text": text, "seed": seed, "steps": steps} | shared | self._describe(text),
-                ensure_ascii=False,
-            )
-            for prompt, text, seed, steps in rows
-        ]
+    def _lines(self, output: TTAOutput) -> list[str]:
+        return [json.dumps(one, ensure_ascii=False) for one in objects(output, self._control, self._describe)]
+
+
+def objects(output: TTAOutput, control: list[str], describe: Describe | None = None) -> list[dict[str, Any]]:
+    """What `--json` says of each text."""
+    rows = zip(output.prompts, output.texts, output.seeds, output.steps, strict=True)
+    shared = {"control": control, "allocation": str(output.settings.allocation)}
+    return [
+        {"prompt": prompt, "text": text, "seed": seed, "steps": steps} | shared | (describe(text) if describe else {})
+        for prompt, text, seed, steps in rows
+    ]
 
 
 def check_writable(path: Path) -> None:
     """Fails before the sampling, not after it."""
     if path.is_dir():
-        raise ValueError(f"'{path}' is a directory: name a file for the trace")
+        raise ValueError(f"'{path}' is a directory: name a file")
     if not path.parent.is_dir():
         raise ValueError(f"'{path}' cannot be written: the directory '{path.parent}' does not exist")
     if not os.access(path if path.exists() else path.parent, os.W_OK):

@@ -75,29 +75,29 @@ def run(
     describe = molecule_facts(pipeline.tokenizer) if as_json else None
     writer = Writer(total, request.control, as_json, terminal, describe)
     seed = secrets.randbits(31) if request.seed is None else request.seed
-    # Texts that repel each other must be of one call, which remembers those of its finished batches.
-    together = max(config.kept_at_once, request.num_samples) if config.variety else config.kept_at_once
     began = time.monotonic()
     try:
-        outputs = (
-            pipeline(
-                batch.prompts,
-                control=list(request.control),
-                num_samples=batch.count,
-                seed=batch.seed,
-                return_trace=trace is not None,
-                callback_on_step_end=view.step,
-                **request.settings,
-            )
-            for batch in batches(prompts, request.num_samples, seed, together)
-        )
-        write_all(outputs, view, writer, trace)
+        told = {"return_trace": trace is not None, "callback_on_step_end": view.step}
+        write_all(outputs(pipeline, prompts, request, seed, **told), view, writer, trace)
     except KeyboardInterrupt:
         print(f"Interrupted: {writer.written} of {total} texts finished.", file=sys.stderr)
         raise
     if terminal and not as_json:
         facts = f"seed {seed}, {config.steps} steps, {config.allocation}, {time.monotonic() - began:.1f} s"
         Console(stderr=True, highlight=False).print(facts, style="dim")
+
+
+def outputs(pipeline: TTAPipeline, prompts: list[str], request: Request, seed: int, **told: Any) -> Iterator[TTAOutput]:
+    """The texts of a request, batch by batch; `told` are more arguments of the calls."""
+    size = together(pipeline.defaults.override(request.settings), request.num_samples)
+    for batch in batches(prompts, request.num_samples, seed, size):
+        call = {"control": list(request.control), "num_samples": batch.count, "seed": batch.seed, **told}
+        yield pipeline(batch.prompts, **call, **request.settings)
+
+
+def together(config: GenerationConfig, num_samples: int) -> int:
+    """Texts of a call. Those that repel each other must be of one, which remembers those of its finished batches."""
+    return max(config.kept_at_once, num_samples) if config.variety else config.kept_at_once
 
 
 def write_all(outputs: Iterable[TTAOutput], view: View, writer: Writer, trace: Path | None) -> None:

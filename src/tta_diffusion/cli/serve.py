@@ -21,6 +21,7 @@ GET  /v1/models, /v1/options, /healthz, /metrics
 Examples:
   tta serve
   TTA_SERVE_TOKEN=secret tta serve --host 0.0.0.0 --port 8080
+  tta serve --replicas 2
   curl localhost:8000/v1/completions -H 'Content-Type: application/json' \\
     -d '{"prompt": "The pizza", "control": ["sentiment=negative"], "seed": 7}'
 
@@ -57,38 +58,50 @@ def serve(
     max_candidates: Annotated[int, typer.Option(min=1, help="Candidates of a text.")] = 8,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
     dtype: Annotated[str | None, typer.Option(help=f"{', '.join(DTYPES)}.", show_default="float32")] = None,
+    replicas: Annotated[
+        int, typer.Option(min=0, help="Processes under Ray Serve, each with the models; 0 is one process without Ray.")
+    ] = 0,
 ) -> None:
     """Write for others over HTTP, and show texts settle on a page."""
     _require_packages()
     from tta_diffusion.cli.run import loading
+    from tta_diffusion.serve.auth import Access
     from tta_diffusion.serve.limits import Limits
     from tta_diffusion.serve.logs import log, log_json
+    from tta_diffusion.serve.recipe import Recipe
     from tta_diffusion.serve.server import address, bind, is_local
 
     if token is not None and not token.strip():
         raise ValueError("the token is empty: leave --token and TTA_SERVE_TOKEN out, or give one")
     bound = bind(host, port)
-    directories = [find_model(given) for given in model] if model else [find_model(None)]
-    with loading(", ".join(directories)):
-        from tta_diffusion.pipeline import load_pipeline
-        from tta_diffusion.serve.app import create_app
-        from tta_diffusion.serve.auth import Access
-        from tta_diffusion.serve.models import Served, names_of
-        from tta_diffusion.serve.server import serve as run
-
-        loaded = [load_pipeline(directory, device, dtype) for directory in directories]
-        models = {name: Served(name, pipe) for name, pipe in zip(names_of(directories), loaded, strict=True)}
+    directories = tuple(map(find_model, model)) if model else (find_model(None),)
     limits = Limits(n=max_n, steps=max_steps, candidates=max_candidates, queue=queue, seconds=timeout)
-    access = Access(token, is_local(host))
-    application = create_app(models, limits, access, max(batch_size, max_candidates), names.POLICIES)
-    log_json()
-    if token is None and not access.local:
-        log.warning("open", extra={"fields": {"note": "no token is set: everyone who reaches this address may write"}})
+    recipe = Recipe(directories, device, dtype, limits, Access(token, is_local(host)), batch_size, names.POLICIES)
+    url = address(bound)
 
     def ready() -> None:
-        log.info("listening", extra={"fields": {"url": address(bound), "models": list(models)}})
-        typer.echo(f"Open {address(bound)}")
+        log.info("listening", extra={"fields": {"url": url, "models": list(directories), "replicas": replicas}})
+        typer.echo(f"Open {url}")
 
+    def warn() -> None:
+        log_json()
+        if token is None and not recipe.access.local:
+            note = "no token is set: everyone who reaches this address may write"
+            log.warning("open", extra={"fields": {"note": note}})
+
+    if replicas:
+        from tta_diffusion.serve.replicas import serve_replicas
+
+        warn()
+        own_port = bound.getsockname()[1]
+        bound.close()  # Ray's proxy listens there
+        serve_replicas(recipe, replicas, host, own_port, ready)
+        return
+    with loading(", ".join(directories)):
+        from tta_diffusion.serve.server import serve as run
+
+        application = recipe.application()
+    warn()
     run(application, bound, timeout, ready)
 
 

@@ -28,14 +28,16 @@ class Served:
 
     name: str
     pipeline: TTAPipeline
-    labels: dict[str, list[str]] = field(init=False)  # of the model's own classifiers
+    judged: dict[str, list[str]] = field(init=False)  # labels of the model's own classifiers
+    labels: dict[str, list[str]] = field(init=False)  # and those that the network itself is told
     twin: TTAPipeline = field(init=False)
     lock: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         own = self.pipeline
         self.twin = TTAPipeline(own.denoiser, copy.deepcopy(own.tokenizer), own.controls_directory)
-        self.labels = {name: _labels(path) for name, path in own.library.bundled.items()}
+        self.judged = {name: _labels(path) for name, path in own.library.bundled.items()}
+        self.labels = self.judged | dict(getattr(own.denoiser.config, "labels", {}))
 
     def control(self, spec: str) -> str:
         """A control in its one spelling, so that equal ones share a batch and a classifier is loaded once.
@@ -57,8 +59,8 @@ class Served:
         return f"{name}={known[label.lower()]}" + (_weight(weight) if at else "")
 
     def judging(self, control: Iterable[str]) -> list[str]:
-        """Those controls that are classifiers, and give texts a probability."""
-        return [spec for spec in control if spec.partition("=")[0] in self.labels]
+        """Those controls that are classifiers, and give texts a probability; the network's own labels do not."""
+        return [spec for spec in control if spec.partition("=")[0] in self.judged]
 
 
 def _labels(path: Path) -> list[str]:

@@ -1,0 +1,139 @@
+"""`tta batch`: a file of prompts, however long, to a file of texts; stopped, it goes on where it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tta_diffusion.assets import find_model
+
+if TYPE_CHECKING:
+    from tta_diffusion.cli.request import Request
+    from tta_diffusion.cli.shards import Parts
+
+EPILOG = """\b
+Examples:
+  tta batch prompts.txt --out texts.jsonl --control sentiment=positive --seed 7
+  tta batch prompts.txt --out texts.jsonl --workers 4 --config run.yaml
+  RAY_ADDRESS=auto tta batch prompts.txt --out texts.jsonl --workers 64
+
+The texts are those of `tta generate --prompts-file prompts.txt --json` with the same seed. Give the same command again
+after a stop, with as many workers as you like."""
+
+FACTS = ("each", "shards", "texts")
+
+app = typer.Typer()
+
+
+@app.command(epilog=EPILOG)
+def batch(
+    ctx: typer.Context,
+    prompts: Annotated[Path, typer.Argument(metavar="PROMPTS", help="One prompt a line; blank lines are skipped.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="JSON lines, as of `tta generate --json`.")],
+    workers: Annotated[
+        int, typer.Option(min=0, help="Processes under Ray, here or in the cluster RAY_ADDRESS; 0: this one.")
+    ] = 0,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", metavar="FILE", help="YAML with any setting of `tta generate`.")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", "-m", metavar="DIR", show_default="TTA_MODEL, else the model in the package"),
+    ] = None,
+    control: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Repeatable.")] = None,
+    num_samples: Annotated[int | None, typer.Option("--num-samples", "-n", show_default="1")] = None,
+    seed: Annotated[int | None, typer.Option(help="Text k of a prompt has seed + k - 1.", show_default="drawn")] = None,
+    allocation: Annotated[str | None, typer.Option(metavar="POLICY")] = None,
+    steps: Annotated[int | None, typer.Option(help="Denoising steps.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Texts that a process writes at once.")] = None,
+    shard: Annotated[
+        int, typer.Option(min=1, help="Texts that are saved together, rounded up to whole batches.")
+    ] = 256,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    dtype: Annotated[str | None, typer.Option(show_default="float32")] = None,
+) -> None:
+    """Write the texts of a whole file of prompts; a stopped run goes on."""
+    from tta_diffusion.cli.request import merge, read_config
+    from tta_diffusion.cli.shards import Parts
+
+    file = read_config(config) if config else {}
+    if "prompts" in file:
+        raise ValueError(f"'{config}' names prompts of its own: leave them out, '{prompts}' has them")
+    flags = {name: value for name, value in ctx.params.items() if value not in (None, [], ())}
+    request = merge(flags, file)
+    if not prompts.is_file():
+        raise ValueError(f"there is no file '{prompts}': name one with a prompt a line")
+    parts = Parts(out)
+    with parts.opened():
+        _run(prompts, parts, request, find_model(request.model), workers, shard, device, dtype)
+
+
+def _run(
+    prompts: Path, parts: Parts, request: Request, model: str, workers: int, shard: int, device: str, dtype: str | None
+) -> None:
+    import os
+    import secrets
+
+    from tta_diffusion.bench.record import fingerprint
+    from tta_diffusion.cli.shards import Shard, digest_of, read_shards
+    from tta_diffusion.cli.workers import Rows, ShardWriter, write_here, write_with_ray
+    from tta_diffusion.common.progress import Progress
+
+    old = parts.record()
+    seed = request.seed if request.seed is not None else old.get("seed", secrets.randbits(31))
+    model = os.path.abspath(model) if Path(model).is_dir() else model  # workers may stand elsewhere
+    writer = ShardWriter(model, device, dtype, request, seed)
+    record: dict[str, Any] = {
+        "prompts": digest_of(prompts),
+        "model": fingerprint(model) or model,
+        "control": request.control,
+        "num_samples": request.num_samples,
+        "seed": seed,
+        "settings": {name: str(value) for name, value in request.settings.items()},
+        "dtype": dtype or "float32",
+        "shard": shard,
+    }
+    facts = {name: old[name] for name in FACTS} if old else _checked(prompts, writer, shard)
+    parts.begin(record | facts)
+    missing = (one for one in read_shards(prompts, facts["each"]) if not parts.has(one.number))
+    total, done = facts["shards"], sum(map(parts.has, range(facts["shards"])))
+    with Progress("writing", total) as bar:
+        bar.reach(done)
+
+        def save(one: Shard, rows: Rows) -> None:
+            parts.save(one.number, rows)
+            bar.advance()
+
+        try:
+            if workers:
+                write_with_ray(writer, missing, save, workers)
+            else:
+                write_here(writer, missing, save)
+        except KeyboardInterrupt:
+            done = sum(map(parts.has, range(total)))
+            typer.echo(f"Interrupted: {done} of {total} shards finished. The same command goes on.", err=True)
+            raise
+    parts.join(total, facts["texts"])
+    typer.echo(f"{facts['texts']} texts in {parts.out}", err=True)
+
+
+def _checked(prompts: Path, writer: Any, shard: int) -> dict[str, int]:
+    """Every prompt before the first step, as the last one must not fail after days; and how many shards and texts."""
+    from tta_diffusion.cli.run import check, together
+    from tta_diffusion.cli.shards import read_shards
+
+    pipeline, request = writer.pipeline, writer.request
+    group = max(1, together(pipeline.defaults.override(request.settings), request.num_samples) // request.num_samples)
+    each = group * max(1, -(-shard // (group * request.num_samples)))  # prompts, in whole batches
+    shards = found = 0
+    for one in read_shards(prompts, each):
+        try:
+            check(pipeline, one.prompts, request)
+        except ValueError as error:
+            raise ValueError(f"'{prompts}', from line {one.line} on: {error}") from error
+        shards, found = shards + 1, found + len(one.prompts)
+    if not found:
+        raise ValueError(f"no prompt: '{prompts}' is empty")
+    return dict(zip(FACTS, (each, shards, found * request.num_samples), strict=True))

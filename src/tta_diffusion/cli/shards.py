@@ -1,0 +1,131 @@
+"""A file of prompts in shards, and the texts of each in a file of its own, which is there whole or not at all.
+
+    OUT.parts/run.json        what is written: prompts, settings, seed
+    OUT.parts/000000017.jsonl the texts of shard 17
+    OUT                       all of them in the order of the prompts, when the last is there
+
+A run that was stopped goes on with the shards that are missing. So no text is lost and none is written twice.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tta_diffusion.common.atomic import append_lines, replace_text
+
+RECORD = "run.json"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Prompts that follow each other; `line` is that of the first in their file, from 1."""
+
+    number: int
+    line: int
+    prompts: list[str]
+
+
+def read_shards(path: Path, size: int) -> Iterator[Shard]:
+    """`size` prompts at a time, one a line; blank lines are skipped. The file is never held whole."""
+    number, first, prompts = 0, 1, list[str]()
+    try:
+        with path.open(encoding="utf-8", newline="\n") as file:
+            for line, text in enumerate(file, start=1):
+                if not text.strip():
+                    continue
+                if not prompts:
+                    first = line
+                prompts.append(text.removesuffix("\n"))
+                if len(prompts) == size:
+                    yield Shard(number, first, prompts)
+                    number, prompts = number + 1, []
+    except UnicodeDecodeError as error:
+        raise ValueError(f"'{path}' is not a text file in UTF-8") from error
+    if prompts:
+        yield Shard(number, first, prompts)
+
+
+def digest_of(path: Path) -> str:
+    """Tells one file of prompts from another."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The finished shards of `out`."""
+
+    out: Path
+
+    @property
+    def directory(self) -> Path:
+        return self.out.with_name(f"{self.out.name}.parts")
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """One run at a time."""
+        if self.out.exists():
+            raise ValueError(f"'{self.out}' is finished already: remove it, or choose another --out")
+        if not self.out.parent.is_dir():
+            raise ValueError(f"'{self.out}' cannot be written: the directory '{self.out.parent}' does not exist")
+        self.directory.mkdir(exist_ok=True)
+        with (self.directory / "lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ValueError(f"another command writes '{self.out}': wait for it, or end it") from None
+            yield
+
+    def record(self) -> dict[str, Any]:
+        """What was begun here; nothing, where nothing was."""
+        path = self.directory / RECORD
+        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+
+    def begin(self, record: dict[str, Any]) -> None:
+        """Shards of one run are never mixed with those of another."""
+        old = self.record()
+        for name in old:
+            if old[name] != record.get(name):
+                raise ValueError(
+                    f"'{self.directory}' was begun with another {name} ({old[name]}, not {record.get(name)}): give the "
+                    "same command, remove the directory, or choose another --out"
+                )
+        if not old:
+            replace_text(self.directory / RECORD, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+
+    def has(self, number: int) -> bool:
+        return self._file(number).is_file()
+
+    def save(self, number: int, rows: list[dict[str, Any]]) -> None:
+        """On the disk before it has its name."""
+        temporary = self.directory / f".{number}.tmp"
+        temporary.unlink(missing_ok=True)
+        append_lines(temporary, rows)
+        os.replace(temporary, self._file(number))
+
+    def join(self, shards: int, texts: int) -> None:
+        """Makes one file of all shards, if it has as many texts as it should; the parts are then removed."""
+        temporary, found = self.directory / ".all.tmp", 0
+        with temporary.open("wb") as whole:
+            for number in range(shards):
+                data = self._file(number).read_bytes()
+                found += data.count(b"\n")
+                whole.write(data)
+            whole.flush()
+            os.fsync(whole.fileno())
+        if found != texts:
+            raise ValueError(f"'{self.directory}' holds {found} texts instead of {texts}: remove it, and begin again")
+        os.replace(temporary, self.out)
+        shutil.rmtree(self.directory)
+
+    def _file(self, number: int) -> Path:
+        return self.directory / f"{number:09d}.jsonl"
