@@ -98,3 +98,9 @@ def test_texts_are_cleaned_as_their_kind_is(data: Path) -> None:
 def test_mistakes(data: Path, change: dict[str, object], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         openings(**change).read(data)
+
+
+def test_joined_paragraphs_make_longer_continuations(data: Path) -> None:
+    assert len(openings(words=5, following=60, joined=True).read(data)[0].continuation.split()) == 60
+    with pytest.raises(ValueError, match="no row"):
+        openings(words=5, following=60).read(data)

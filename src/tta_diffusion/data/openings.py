@@ -1,7 +1,7 @@
 """Openings of texts that no model of ours has read, and how people went on: for writing without control.
 
 They come from the rows that corpora hold out by the hash of a column (`held_out`), one a row: the first paragraph that
-is long enough, cut after so many words.
+is long enough, cut after so many words; or, for long texts, all paragraphs joined.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class Openings:
     words: int = 8  # of the prompt
     following: int = 30  # of the continuation
     count: int = 500
+    joined: bool = False  # a row is one text, its paragraphs behind each other
 
     def read(self, data_dir: Path) -> list[Opening]:
         """The first `count` of them, in the order of the files."""
@@ -49,8 +50,9 @@ class Openings:
     def _openings(self, source: SourceConfig, data_dir: Path) -> Iterator[Opening]:
         clean = CLEANERS.get(self.kind)
         for text in iterate_held_out(source, data_dir):
-            for paragraph in (clean(text) or "").split("\n"):
-                words = paragraph.split(" ")
+            cleaned = clean(text) or ""
+            for paragraph in [cleaned] if self.joined else cleaned.split("\n"):
+                words = paragraph.split() if self.joined else paragraph.split(" ")
                 if len(words) >= self.words + self.following:
                     prompt, rest = words[: self.words], words[self.words : self.words + self.following]
                     yield Opening(" ".join(prompt), " ".join(rest))

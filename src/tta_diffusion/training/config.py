@@ -129,6 +129,15 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class ShortSettings:
+    """A second corpus of shorter sequences, for a share of the steps (see `training.lengths`)."""
+
+    data: str
+    share: float = 0.3
+    weights: dict[str, float] | None = None  # shares of its sources
+
+
+@dataclass(frozen=True)
 class TrainConfig:
     """A run over the prepared corpus `data` into the directory `out`."""
 
@@ -141,6 +150,7 @@ class TrainConfig:
     condition: ConditionSettings = field(default_factory=ConditionSettings)
     run: RunSettings = field(default_factory=RunSettings)
     stages: tuple[dict[str, Any], ...] = ()  # progressive step reduction, after the base run
+    short: ShortSettings | None = None
 
     def __post_init__(self) -> None:
         if (self.model.start is None) == (self.model.backbone is None):
@@ -165,6 +175,8 @@ class TrainConfig:
                 raise ValueError(f"{path} must be between 0 and 1, got {value}")
         if self.model.labels and self.model.regime not in LABELLED:
             raise ValueError(f"model.labels needs one of the regimes {', '.join(LABELLED)}, not '{self.model.regime}'")
+        if self.short and not (0 <= self.short.share <= 1 and not self.model.labels):
+            raise ValueError("short.share must be between 0 and 1, and short sequences have no labels")
         GRIDS.get(self.time.spacing)
         if self.time.sampler == "grid" and not self.time.grid:
             raise ValueError("time.sampler 'grid' needs time.grid, the number of steps T")

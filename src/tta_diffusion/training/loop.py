@@ -18,6 +18,7 @@ from tta_diffusion.training import checkpoints
 from tta_diffusion.training.batches import MicroBatch, check_shares, stream
 from tta_diffusion.training.config import TrainConfig
 from tta_diffusion.training.distributed import Group, forget_gathered, parallelise, setup, skip_sync
+from tta_diffusion.training.lengths import open_data
 from tta_diffusion.training.log import RunLog
 from tta_diffusion.training.record import check_same_data, describe, model_card, write_record
 from tta_diffusion.training.regimes import TRAINING
@@ -37,7 +38,7 @@ class Run:
         self.out, self.regime = Path(config.out), TRAINING.get(config.model.regime)
         check_shares(config, self.group)
         self.store = TokenStore.open(config.data)
-        self.data = MixtureSampler(self.store, "train", config.run.seed, config.weights)
+        self.data = open_data(self.store, config)
         torch.set_float32_matmul_precision("high")
         torch.manual_seed(config.run.seed)
         self.model = self.regime.objective(self.regime.build(config, self.store)).to(self.group.device)
