@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +14,11 @@ import yaml
 from test_training import QUICK, write_reviews
 
 from causal import TOKENIZER, save_causal
-from tta_diffusion.baselines.recipes import SHIPPED
+from conftest import make_classifier, make_tokenizer
+from tta_diffusion.baselines.recipes import MODULES, SHIPPED
 from tta_diffusion.bench.methods.base import METHODS, find_method
 from tta_diffusion.bench.methods_table import load_methods_table
-from tta_diffusion.bench.record import read_record
+from tta_diffusion.bench.record import fingerprint, read_record
 from tta_diffusion.cli.bench import app
 from tta_diffusion.cli.errors import guard
 from tta_diffusion.cli.train_baseline import app as training_app
@@ -76,6 +78,10 @@ def test_a_run(name: str, place: Path, model_directory: Path, tmp_path: Path) ->
     assert record.title.startswith(f"{name} {model.name}")
     assert record.identity.weights
     assert record.about["base"] == "tiny"
+    guide = fingerprint(judge)
+    assert record.identity.classifier == (guide if name == "rerank" else "")
+    warnings = json.loads((tmp_path / "out" / "results.json").read_text())["warnings"]
+    assert warnings == (["classifier-sentiment is the classifier that steered"] if name == "rerank" else [])
     rows = [json.loads(line) for line in (tmp_path / "out" / "samples.jsonl").read_text().splitlines()]
     assert len(rows) == 4
     assert all(row["text"].startswith(row["prompt"]) for row in rows)
@@ -152,6 +158,31 @@ method = partial(BaselineMethod, "louder")
 """
 
 
+def test_another_guide_is_another_run(
+    place: Path, model_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The guide's weights are part of what texts depend on, whatever its directory is called."""
+    guide = tmp_path / "guide"
+    shutil.copytree(model_directory / "controls" / "sentiment", guide)
+    words = (place / "task.yaml", "--method", "rerank", "--model", place / "tiny", "--set", f"guide={guide}")
+    words = (*words, "--limit", 1, "--out", tmp_path / "out", "--no-score", "--device", "cpu")
+    assert bench(*words) == 0
+    make_classifier(len(make_tokenizer()), seed=9).save_pretrained(guide)
+    assert bench(*words) == 2
+    assert "begun with another classifier" in capsys.readouterr().err
+
+
+def test_ssd_lm_writes_with_our_model(place: Path, model_directory: Path, tmp_path: Path) -> None:
+    """Its base is our own model, its guide the classifier beside it."""
+    options = [x for word in ("steps=2", "block=4", "min_new_tokens=2") for x in ("--set", word)]
+    words = ("--method", "ssd-lm", "--model", model_directory, *options, "--limit", 1, "--out", tmp_path / "out")
+    assert bench(place / "task.yaml", *words, "--no-score", "--device", "cpu") == 0
+    record = read_record(tmp_path / "out")
+    assert record.identity.classifier == fingerprint(model_directory / "controls" / "sentiment")
+    assert record.identity.weights == fingerprint(model_directory)
+    assert record.used["block"] == 4
+
+
 def test_a_method_of_ones_own(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The settings of the task, which are our sampler's, do not trouble it."""
     (tmp_path / "own_method.py").write_text(OWN)
@@ -166,7 +197,8 @@ def test_a_method_of_ones_own(place: Path, tmp_path: Path, monkeypatch: pytest.M
 def test_the_shipped_table_names_every_baseline() -> None:
     find_method("tta")
     table = load_methods_table(SHIPPED / "table.yaml")
-    assert {entry.method for entry in table.methods} == set(METHODS) - {"file"}
+    assert {entry.method for entry in table.methods} == {"tta", *MODULES}
+    assert set(MODULES) <= set(METHODS)
 
 
 def test_wrong_input(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,18 +27,23 @@ class Guide:
         return torch.from_numpy(np.log(found.clip(min=1e-300)))
 
 
-def guide_directory(directory: str, control: str) -> Path:
-    """The directory asked for, or that of the control's classifier in our own model."""
-    path = Path(directory) if directory else Path(find_model(None)) / CONTROLS / control
+def guide_directory(directory: str, control: str, model: str = "") -> Path:
+    """The directory asked for, or that of the control's classifier in a model; in our own where none is named."""
+    path = Path(directory) if directory else Path(find_model(model or None)) / CONTROLS / control
     if not path.is_dir():
         raise ValueError(f"there is no guidance classifier at '{path}': name its directory with --set guide=DIR")
     return path
 
 
 def load_guide(directory: str, control: str, device: torch.device | str) -> Guide:
-    path = guide_directory(directory, control)
-    if any(path.glob("tokenizer*")):
-        return Guide(TextClassifier.from_pretrained(path, device, batch_size=256))
-    tokenizer = load_tokenizer(path.parents[1])  # a packed model has one for all
-    model = load_classifier(path, "0", control, tokenizer, beside=True).model.to(device)
-    return Guide(TextClassifier(model, tokenizer, str(path), batch_size=256))  # type: ignore[arg-type]
+    return Guide(load_reader(guide_directory(directory, control), device, batch_size=256))
+
+
+def load_reader(directory: str | Path, device: torch.device | str, batch_size: int = 32) -> TextClassifier:
+    """A classifier that reads texts, from a directory of its own or inside a packed model, which has one tokenizer."""
+    path = Path(directory)
+    if not path.is_dir() or any(path.glob("tokenizer*")) or path.parent.name != CONTROLS:
+        return TextClassifier.from_pretrained(directory, device, batch_size)
+    tokenizer = load_tokenizer(path.parents[1])
+    model = load_classifier(path, "0", path.name, tokenizer, beside=True).model.to(device)
+    return TextClassifier(model, tokenizer, str(path), batch_size)  # type: ignore[arg-type]

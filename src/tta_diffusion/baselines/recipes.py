@@ -26,7 +26,10 @@ MODULES = {  # name -> module of this room
     "air-decoding": "air_decoding",
     "lm-steer": "lm_steer",
     "mix-match": "mix_match",
+    "ssd-lm": "ssd_lm",
+    "ld4lg": "ld4lg",
 }
+ON_OURS = ("ssd-lm",)  # whose base is our own model, with the classifiers that it brings
 TRAINING = ("pplm_training", "mix_match_training")  # where the training does not stand beside the writing
 
 

@@ -34,7 +34,7 @@ class Writer(Protocol):
 class Setup:
     """What a method may build on: the base model, what was trained for it, and the control that is asked for."""
 
-    base: Any  # a CausalLM, or a MaskedLM
+    base: Any  # a CausalLM, or what else the method's `load` reads
     control: str = ""
     trained: Trained | None = None
 

@@ -15,6 +15,7 @@ from tta_diffusion.bench.metrics import Item, Scores, measure
 from tta_diffusion.bench.molecules import with_known
 from tta_diffusion.bench.people import told_apart_values
 from tta_diffusion.bench.record import Identity, Record, fingerprint, read_record
+from tta_diffusion.bench.reference import corpus_numbers
 from tta_diffusion.bench.store import Sample, SampleStore, chosen
 from tta_diffusion.common.atomic import read_lines, replace_text
 from tta_diffusion.common.configuration import build
@@ -50,6 +51,7 @@ def score(directory: Path, scorers: list[Scorer], show: bool = True) -> dict[str
         scores["molecules"] = with_known(directory, scores["molecules"])
     items = measure(samples, scores)
     results = collect(record, samples, scores, items, {s.name: s.identity for s in scorers})
+    results["reliability"] = {s.name: found for s in scorers if (found := getattr(s, "reliability", ""))}
     replace_text(directory / VALUES, "".join(_lines(items)))
     replace_text(directory / RESULTS, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
     return results
@@ -73,7 +75,7 @@ def collect(
             for label in record.identity.task.labels
         },
         "classifiers": {name: fmean(v.get("correct", 0.0) for v in values) for name, values in judges.items()},
-        "other": _plain_numbers(scores),
+        "other": _plain_numbers(scores) | corpus_numbers(samples, scores),
         "scorers": scorers,
         "warnings": _warnings(record, scorers),
         "confidence": CONFIDENCE,
@@ -117,15 +119,21 @@ def _plain_numbers(scores: Scores) -> dict[str, float]:
 
 def _warnings(record: Record, scorers: dict[str, str]) -> list[str]:
     """A classifier that steered the texts will be pleased with them, whatever they are worth."""
-    own = record.identity
-    guide = _steering_weights(own)
-    return [f"{name} is the classifier that steered" for name, who in scorers.items() if guide and guide in who]
+    guides = _steering_weights(record.identity)
+    return [
+        f"{name} is the classifier that steered"
+        for name, who in scorers.items()
+        if any(guide in who for guide in guides)
+    ]
 
 
-def _steering_weights(identity: Identity) -> str:
-    """The fingerprint of the classifier that steered."""
+def _steering_weights(identity: Identity) -> list[str]:
+    """The fingerprints of the classifiers that steered, as the record names them; older ones name a model alone."""
+    if identity.classifier:
+        return identity.classifier.split()
     model = model_directory(identity.model) if identity.method == "tta" else identity.model
-    return fingerprint(Path(model) / "controls" / identity.task.control) if model and identity.task.control else ""
+    found = fingerprint(Path(model) / "controls" / identity.task.control) if model and identity.task.control else ""
+    return [found] if found else []
 
 
 def _any(items: list[Item]) -> bool:

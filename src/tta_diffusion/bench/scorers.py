@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from tta_diffusion.bench.cache import Scorer, Values
+from tta_diffusion.bench.coherence import CoherenceScorer
 from tta_diffusion.bench.lexical import LexicalScorer
 from tta_diffusion.bench.molecules import MoleculeScorer
 from tta_diffusion.bench.record import fingerprint
+from tta_diffusion.bench.reference import ReferenceScorer
 from tta_diffusion.bench.store import Sample
 from tta_diffusion.bench.task import Task
 from tta_diffusion.common.atomic import replace_text
@@ -22,6 +24,9 @@ CHOICE = "scorers.json"
 NONE, DEFAULT = "none", "default"
 TOXIC = "toxic"
 PERPLEXITIES = ("perplexity", "perplexity_second")
+# How often the judges that come with packages are right, beside every table (`evaluation.prompted`, `toxicity_model`).
+ASKED = {"sentiment": "87.0 % of SST-2's validation rows", "topic": "76.0 % of AG News's test rows"}
+TOXICITY = "82.3 % of Jigsaw's 7,973 validation comments"
 
 
 @dataclass
@@ -88,9 +93,9 @@ class ClassifierScorer:
 
     @cached_property
     def model(self) -> Any:
-        from tta_diffusion.evaluation.control import TextClassifier
+        from tta_diffusion.baselines.guide import load_reader
 
-        return TextClassifier.from_pretrained(self.directory, device=self.device)
+        return load_reader(self.directory, self.device)
 
     def score(self, samples: list[Sample], task: Task) -> list[Values]:
         from tta_diffusion.evaluation.control import accuracy_values
@@ -117,13 +122,22 @@ class AskedScorer:
         return f"{Path(self.directory).name} {fingerprint(self.directory)} {digest_of(repr(self._asked))}"
 
     @property
+    def reliability(self) -> str:
+        return ASKED.get(self.question, "") if self._standard else ""
+
+    @property
+    def _standard(self) -> bool:
+        from tta_diffusion.evaluation.scorer_models import GEMMA
+
+        return Path(self.directory).name == GEMMA.directory
+
+    @property
     def _asked(self) -> Any:
         """The question; its offsets are of the standard scorer alone."""
         from tta_diffusion.evaluation.prompted import QUESTIONS
-        from tta_diffusion.evaluation.scorer_models import GEMMA
 
         question = QUESTIONS[self.question]
-        return question if Path(self.directory).name == GEMMA.directory else replace(question, offsets=())
+        return question if self._standard else replace(question, offsets=())
 
     def check(self, task: Task) -> None:
         from tta_diffusion.evaluation.prompted import QUESTIONS
@@ -171,6 +185,12 @@ class ContinuationToxicity:
     def identity(self) -> str:
         return f"{Path(self.directory).name} {fingerprint(self.directory)}"
 
+    @property
+    def reliability(self) -> str:
+        from tta_diffusion.evaluation.toxicity_model import NAME
+
+        return TOXICITY if Path(self.directory).name == NAME else ""
+
     def check(self, task: Task) -> None:
         names = model_config(self.directory, "the toxicity classifier").id2label.values()
         if TOXIC not in [str(name).lower() for name in names]:
@@ -179,9 +199,10 @@ class ContinuationToxicity:
 
     @cached_property
     def model(self) -> Any:
+        from tta_diffusion.baselines.guide import load_reader
         from tta_diffusion.evaluation.toxicity import ClassifierToxicity
 
-        return ClassifierToxicity.from_pretrained(self.directory, TOXIC, self.device)
+        return ClassifierToxicity(load_reader(self.directory, self.device), TOXIC)
 
     def score(self, samples: list[Sample], task: Task) -> list[Values]:
         return [{"toxicity": float(x)} for x in self.model.scores([s.continuation for s in samples])]
@@ -226,7 +247,7 @@ class ScorerChoice:
 
 
 def make_scorers(choice: ScorerChoice, task: Task) -> list[Scorer]:
-    """The scorers that the task's metrics need, checked. Without classifiers there is no accuracy."""
+    """The scorers that the task's metrics need, checked. Without classifiers a language model alone finds the label."""
     from transformers.utils import logging
 
     from tta_diffusion.common.devices import find_device
@@ -251,15 +272,29 @@ def make_scorers(choice: ScorerChoice, task: Task) -> list[Scorer]:
         for i, directory in enumerate(choice.classifiers):
             same = names.count(names[i]) > 1
             scorers.append(ClassifierScorer(directory, device, f"classifier-{names[i]}-{i}" if same else ""))
-    if "toxicity" in task.metrics and choice.toxicity not in ("", NONE):
-        scorers.append(ContinuationToxicity(choice.toxicity, device))
+    if "toxicity" in task.metrics and choice.toxicity != NONE:
+        toxicity = choice.toxicity if choice.toxicity not in ("", DEFAULT) else _default_toxicity()
+        scorers.append(ContinuationToxicity(toxicity, device))
     if "lexical" in task.metrics and task.targets is not None:
         scorers.append(LexicalScorer(task.targets, task.tagger or TAGGER))
+    if "reference" in task.metrics:
+        scorers.append(ReferenceScorer(device))
+    if "coherence" in task.metrics:
+        scorers.append(CoherenceScorer(device))
     if "molecules" in task.metrics:
         scorers.append(MoleculeScorer())
     for scorer in scorers:
         scorer.check(task)
     return scorers
+
+
+def _default_toxicity() -> str:
+    from tta_diffusion.evaluation.toxicity_model import toxicity_directory
+
+    try:
+        return str(toxicity_directory())
+    except ModuleNotFoundError as error:
+        raise ValueError(f"{error}; or name another with --toxicity DIR, or --toxicity none") from error
 
 
 def _installed_scorer() -> str:

@@ -88,7 +88,12 @@ Asked = Annotated[
         help="Causal model that is asked for the label (default: Gemma-3-270M); or none.",
     ),
 ]
-Toxicity = Annotated[str, typer.Option("--toxicity", metavar="DIR", help="Classifier with a label 'toxic'.")]
+Toxicity = Annotated[
+    str,
+    typer.Option(
+        "--toxicity", metavar="DIR", help="Classifier with a label 'toxic' (default: BERT-tiny, by npm); or none."
+    ),
+]
 
 
 @app.command(RUN, epilog=EPILOG)

@@ -21,17 +21,29 @@ def table(
     ] = None,
     scorer: Annotated[str, typer.Option(metavar="DIR", help="Causal model for perplexity; or none.")] = "",
     asked: Annotated[str, typer.Option(metavar="DIR", help="Causal model that is asked for the label; or none.")] = "",
+    tune: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Choose options on other prompts first; grids, as configs/baselines/tuning.yaml."
+        ),
+    ] = None,
+    time: Annotated[bool, typer.Option("--time", help="Measure seconds a text in batches of 1 and 32.")] = False,
+    write: Annotated[
+        bool, typer.Option("--write/--no-write", help="Write what is missing; else score what is there.")
+    ] = True,
+    score: Annotated[bool, typer.Option("--score/--no-score", help="Score the texts.")] = True,
     seed: Annotated[int, typer.Option(help="Seed of the first text.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
     dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
 ) -> None:
     """Write and score every method of a file on every task; goes on where it was stopped.
 
-    Under OUT/TASK: a run for every method, and table.md.
+    Under OUT/TASK: a run for every method, and table.md. With --tune, tuned.json there keeps what was chosen.
 
     tta bench table configs/baselines/table.yaml --data-dir DATA --limit 10
     """
-    from tta_diffusion.bench.methods_table import load_methods_table, run_table
+    from tta_diffusion.bench.methods_table import Work, load_methods_table, run_table
+    from tta_diffusion.bench.methods_tuning import load_tuning
     from tta_diffusion.bench.run import Request
     from tta_diffusion.bench.scorers import ScorerChoice
     from tta_diffusion.bench.task import load_task
@@ -47,6 +59,7 @@ def table(
         dtype=dtype,
     )
     choice = ScorerChoice(scorer, (), "", device, asked)
-    for task, found in run_table(wanted, base, choice, out, only or ()).items():
+    work = Work(tuple(only or ()), write, score, time, load_tuning(tune) if tune else None)
+    for task, found in run_table(wanted, base, choice, out, work).items():
         typer.echo(f"# {task}\n\n{found.markdown()}")
     typer.echo(str(out))

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 EPILOG = """\b
-Names: pplm, gedi, dexperts, air-decoding, lm-steer, mix-match.
+Names: pplm, gedi, dexperts, air-decoding, lm-steer, mix-match, ld4lg.
 
 \b
 Examples:

@@ -12,9 +12,9 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tta_diffusion.baselines.recipes import MODULES, load_recipe
+from tta_diffusion.baselines.recipes import MODULES, ON_OURS, load_recipe
 from tta_diffusion.bench.methods.base import METHODS, Method, MethodOptions
-from tta_diffusion.bench.methods.tta import _device as device_of_process
+from tta_diffusion.bench.methods.tta import device_of_process
 from tta_diffusion.bench.record import fingerprint
 from tta_diffusion.bench.task import Task
 from tta_diffusion.common.configuration import build
@@ -24,12 +24,27 @@ if TYPE_CHECKING:
     from tta_diffusion.baselines.registry import Setup, Writer
     from tta_diffusion.baselines.store import Trained
 
+GUIDE = "guide"  # the option that names the classifier
+
 
 def task_of(task: Task, method: str) -> Task:
     """The task with the settings of the method's recipe in place of our sampler's."""
     if method not in MODULES:
         return task
     return replace(task, settings=load_recipe(method).written_with(task.control))
+
+
+def steering(method: str, settings: dict[str, Any], control: str, model: str = "") -> str:
+    """The fingerprint of the classifier that a baseline is steered by, or chooses by; empty where there is none."""
+    if method not in MODULES or not control:
+        return ""
+    from tta_diffusion.baselines.guide import guide_directory
+    from tta_diffusion.baselines.registry import find_baseline
+
+    if GUIDE not in {f.name for f in fields(find_baseline(method).options)}:
+        return ""
+    own = model if method in ON_OURS else ""
+    return fingerprint(guide_directory(str(settings.get(GUIDE) or ""), control, own))
 
 
 class BaselineMethod(Method):

@@ -1,0 +1,161 @@
+"""LD4LG (Lovelace et al. 2023): a latent text is drawn for a label, then a language model writes it out.
+
+    z ~ diffusion(c),     x_t ~ LM(. | e(z), prompt, x_<t)
+
+The paper asks for labels alone, without prompts; here the language model begins with the prompt, so that texts can be
+compared. Autoencoder and diffusion are trained one after the other on the labelled rows; the language model is frozen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_model, save_model
+from torch import Tensor
+
+from tta_diffusion.baselines.causal import CausalLM, Reader
+from tta_diffusion.baselines.decode import Decoding, write
+from tta_diffusion.baselines.fit import FitSettings, batches, fit
+from tta_diffusion.baselines.latent_autoencoder import (
+    Autoencoder,
+    LatentSizes,
+    prefix_of,
+    reconstruction_loss,
+    states_of,
+)
+from tta_diffusion.baselines.latent_diffusion import LatentDenoiser, diffusion_loss, sample_latents
+from tta_diffusion.baselines.registry import Setup, Writer, register, trains
+from tta_diffusion.baselines.store import Trained
+from tta_diffusion.common.randomness import Randomness
+from tta_diffusion.pipeline import sequence_seed
+from tta_diffusion.training.classifier.batches import Batch
+from tta_diffusion.training.classifier.store import LabelledStore
+
+AUTOENCODER, DENOISER = "autoencoder", "denoiser"
+
+
+@dataclass(frozen=True)
+class LD4LGOptions(Decoding):
+    """Published: 250 steps of the posterior."""
+
+    steps: int = 250
+    scale: float = 1.0  # w of classifier-free guidance; 1: the class as it was learnt
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.steps < 1:
+            raise ValueError(f"steps must be at least 1, got {self.steps}")
+
+
+@dataclass(frozen=True)
+class LatentWriter:
+    """Texts from latent texts of a label."""
+
+    base: CausalLM
+    autoencoder: Autoencoder
+    denoiser: LatentDenoiser
+    made: Trained
+    options: LD4LGOptions
+
+    def check(self, prompts: Sequence[str]) -> None:
+        latents = len(self.autoencoder.queries)
+        self.base.check(prompts, self.options.length)
+        if self.options.length + latents > self.base.room:
+            room = self.base.room - latents
+            raise ValueError(f"'{self.base.name}' has room for {room} tokens beside the latents: lower length")
+
+    @torch.no_grad()
+    def __call__(self, prompts: Sequence[str], label: str, seeds: Sequence[int]) -> list[str]:
+        own = [sequence_seed(prompt, seed) for prompt, seed in zip(prompts, seeds, strict=True)]
+        shape = (len(self.autoencoder.queries), self.autoencoder.up.in_features)
+        options, randomness = self.options, Randomness.from_seeds(own, self.base.device)
+        z = sample_latents(self.denoiser, shape, self.made.label(label), options.steps, options.scale, randomness)
+        reader = Reader(self.base.model, prefix_of(self.base.model, self.autoencoder.decode(z)))
+        rows = write(reader, self.base.encode(prompts), own, options, self.base.end)
+        return [self.base.text(prompt, row) for prompt, row in zip(prompts, rows, strict=True)]
+
+
+@register("ld4lg", LD4LGOptions, needs_training=True)
+def ld4lg(setup: Setup, options: LD4LGOptions) -> Writer:
+    base, made = setup.base, setup.made
+    sizes = sizes_of(made.facts.train)
+    autoencoder = Autoencoder(base.model.config.hidden_size, sizes)
+    denoiser = LatentDenoiser(len(made.facts.labels), sizes)
+    for name, network in ((AUTOENCODER, autoencoder), (DENOISER, denoiser)):
+        load_model(network, made.file(name))
+        network.to(base.device).eval().requires_grad_(False)
+    return LatentWriter(base, autoencoder, denoiser, made, options)
+
+
+@dataclass(frozen=True)
+class LD4LGSettings(FitSettings):
+    """`steps` are the autoencoder's."""
+
+    steps: int = 10_000
+    batch: int = 64
+    lr: float = 3e-4
+    denoiser_steps: int = 10_000
+    denoiser_batch: int = 128
+    denoiser_lr: float = 2e-4
+    latents: int = 32
+    dim: int = 64
+    width: int = 384
+    depth: int = 3
+    heads: int = 6
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = sizes_of(vars(self))  # checks them
+        _ = self.of_denoiser
+
+    @property
+    def of_denoiser(self) -> FitSettings:
+        return FitSettings(
+            self.denoiser_steps, self.denoiser_batch, self.denoiser_lr, self.warmup, self.weight_decay, self.clip,
+            self.seed, self.precision,
+        )  # fmt: skip
+
+
+def sizes_of(settings: dict[str, Any]) -> LatentSizes:
+    return LatentSizes(**{f.name: settings[f.name] for f in fields(LatentSizes)})
+
+
+@trains("ld4lg", LD4LGSettings)
+def train_ld4lg(base: CausalLM, store: LabelledStore, settings: LD4LGSettings, directory: Path) -> dict[str, Any]:
+    """First -log p(x | e(z(x))), then the diffusion of z(x) given the labels."""
+    sizes = sizes_of(vars(settings))
+    autoencoder = Autoencoder(base.model.config.hidden_size, sizes).to(base.device)
+    denoiser = LatentDenoiser(len(store.labels), sizes).to(base.device)
+    generator = torch.Generator().manual_seed(settings.seed)
+
+    def latent_loss(batch: Batch) -> Tensor:
+        with torch.no_grad():
+            z = autoencoder.encode(states_of(base.model, batch).float(), batch.mask).float()
+        return diffusion_loss(denoiser, z, batch.labels, generator)
+
+    of_texts = batches(store, settings)
+    parts = {
+        AUTOENCODER: fit(
+            autoencoder.parameters(),
+            lambda batch: reconstruction_loss(base.model, autoencoder, batch),
+            of_texts,
+            settings,
+            base.device,
+            AUTOENCODER,
+        ),
+        DENOISER: fit(
+            denoiser.parameters(),
+            latent_loss,
+            batches(store, settings.of_denoiser),
+            settings.of_denoiser,
+            base.device,
+            DENOISER,
+        ),
+    }
+    for name, network in ((AUTOENCODER, autoencoder), (DENOISER, denoiser)):
+        save_model(network, str(directory / f"{name}.safetensors"))
+    return parts
