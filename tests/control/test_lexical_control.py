@@ -115,11 +115,12 @@ def test_a_push_raises_the_score_and_says_which_words_matter(networks, tokenizer
 
 
 def test_a_push_is_recorded_for_each_target(networks) -> None:
-    """CUDA graphs freeze what is not a tensor: two targets must not share one."""
+    """CUDA graphs freeze what is no tensor, and read tensors where they lay: a graph serves the objective that it was
+    recorded with, whose cells may be gone when the same target is asked for again."""
     trees = [TreeObjective("tree", networks[SPANS], read_target(text)) for text in ("(S *2)", "(S *2)", "(NP *2)")]
     keys = [tree.capture_key for tree in trees]
-    assert keys[0] == keys[1] != keys[2]
-    assert hash(keys[0]) == hash(keys[1])
+    assert len(set(keys)) == 3
+    assert [tree.capture_key for tree in trees] == keys
 
 
 @pytest.mark.parametrize("family", ["bert", "modernbert"])

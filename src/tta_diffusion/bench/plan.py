@@ -44,7 +44,8 @@ class Plan:
     labels: tuple[str, ...]
     samples: int
     seed: int = 0
-    targeted: bool = False  # the prompts are targets: each is written for alone, with seeds of its own
+    targeted: bool = False  # the prompts are targets: each has seeds of its own
+    references: tuple[tuple[str, ...], ...] = ()  # of each prompt, where texts are compared with some
 
     @property
     def keys(self) -> list[Key]:
@@ -69,15 +70,16 @@ class Plan:
         keys = self.keys
         return keys[len(keys) * world.rank // world.size : len(keys) * (world.rank + 1) // world.size]
 
-    def batches(self, keys: list[Key], size: int) -> Iterator[Batch]:
-        """Covers `keys` with rectangles of at most `size` texts; prompts that miss the same samples go together."""
+    def batches(self, keys: list[Key], size: int, many_targets: bool = False) -> Iterator[Batch]:
+        """Covers `keys` with rectangles of at most `size` texts; prompts that miss the same samples go together,
+        targets only if a method takes many."""
         for label in self.labels:
             missing: dict[tuple[int, int], list[int]] = {}
             for prompt, group in groupby(sorted(k for k in keys if k.label == label), key=lambda key: key.prompt):
                 for first, count in runs([key.sample for key in group]):
                     missing.setdefault((first, count), []).append(prompt)
             for (first, count), prompts in missing.items():
-                for together in [(p,) for p in prompts] if self.targeted else [tuple(prompts)]:
+                for together in [(p,) for p in prompts] if self.targeted and not many_targets else [tuple(prompts)]:
                     yield from _cut(together, label, first, count, size)
 
 

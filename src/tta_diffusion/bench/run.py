@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tta_diffusion.assets import find_model, model_name
+from tta_diffusion.baselines.recipes import ON_OURS
 from tta_diffusion.bench.methods.base import Method, MethodOptions, find_method
+from tta_diffusion.bench.methods.causal import steering
 from tta_diffusion.bench.molecules import write_known
 from tta_diffusion.bench.people import write_references
 from tta_diffusion.bench.plan import Batch, Key, Plan, make_plan
@@ -22,11 +24,12 @@ from tta_diffusion.bench.record import (
     write_record,
 )
 from tta_diffusion.bench.store import Sample, SampleStore, chosen
-from tta_diffusion.bench.task import Task, read_prompts
+from tta_diffusion.bench.task import Task, read_prompts, read_references
 from tta_diffusion.common.progress import Progress
 from tta_diffusion.common.world import World
 
 DEFAULT_OUT = Path("runs") / "bench"
+WITHOUT_SETTINGS = ("file", "copy", "mbr")  # methods that write nothing themselves
 NETWORKS = ("spans", "tags")  # of a model, that guide to targets
 PATIENCE = 1800.0  # seconds without a new text of another process, after which it is taken for dead
 
@@ -56,14 +59,15 @@ class Request:
     @property
     def directory(self) -> str:
         """Of the model; empty where the method has none."""
-        return find_model(self.model) if self.method == "tta" else self.model or ""
+        return find_model(self.model) if self.method in ("tta", *ON_OURS) else self.model or ""
 
     def identity(self) -> Identity:
         model = self.directory
-        settings = {} if self.method == "file" else self.all_settings
+        settings = {} if self.method in WITHOUT_SETTINGS else self.all_settings
         file = str(self.file or "")
         guides = (self.task.control, *(NETWORKS if self.task.targets else ()))
-        guide = guide_fingerprint(model, *guides) if self.method == "tta" else ""
+        own = self.method == "tta"
+        guide = guide_fingerprint(model, *guides) if own else steering(self.method, settings, self.task.control, model)
         dtype = self.dtype or ""
         return Identity(
             self.task, self.method, settings, self.seed, model_name(model), fingerprint(model), file, dtype, guide
@@ -76,6 +80,7 @@ def run(request: Request, world: World | None = None) -> tuple[Path, Record]:
     plan = make_plan(
         request.task, read_prompts(request.task, request.data_dir), request.seed, request.limit, request.prompts
     )
+    plan = replace(plan, references=read_references(request.task, request.data_dir))
     identity = request.identity()
     out = request.out or DEFAULT_OUT / short_name(identity)
     check_same(out, identity, plan.prompts)
@@ -108,26 +113,32 @@ def write_missing(method: Method, task: Task, plan: Plan, settings: dict[str, An
     done = store.read()
     missing = [key for key in plan.share(store.world) if key not in done]
     with Progress(task.name, len(missing), store.world.main) as bar:
-        for batch in plan.batches(missing, method.batch_size):
+        for batch in plan.batches(missing, method.batch_size, method.many_targets):
             store.append(write_batch(method, task, plan, settings, batch))
             bar.advance(len(batch.keys))
 
 
 def write_batch(method: Method, task: Task, plan: Plan, settings: dict[str, Any], batch: Batch) -> list[Sample]:
-    prompts = [task.opening(plan.prompts[i]) for i in batch.prompts]
+    prompts = [plan.prompts[i] for i in batch.prompts]
+    seeds = [plan.seed_of(batch.label, batch.first, i) for i in batch.prompts]
     began = time.monotonic()
-    texts = method.generate(
-        prompts,
-        task.controls_for(batch.label, plan.prompts[batch.prompts[0]]),
-        batch.count,
-        plan.seed_of(batch.label, batch.first, batch.prompts[0]),
-        **settings,
-    )
+    if len(prompts) > 1 and plan.targeted:
+        texts = method.generate_targets(prompts, task.control_for(batch.label), batch.count, seeds, **settings)
+    else:
+        openings, control = [task.opening(p) for p in prompts], task.controls_for(batch.label, prompts[0])
+        texts = method.generate(openings, control, batch.count, seeds[0], **settings)
     if len(texts) != len(batch.keys):
         raise ValueError(f"the method returned {len(texts)} texts for {len(batch.keys)}")
     seconds = round((time.monotonic() - began) / len(texts), 6)
     return [
-        Sample(*key, plan.prompts[key.prompt], text, plan.seed_of(key.label, key.sample, key.prompt), seconds)
+        Sample(
+            *key,
+            plan.prompts[key.prompt],
+            text,
+            plan.seed_of(key.label, key.sample, key.prompt),
+            seconds,
+            plan.references[key.prompt] if plan.references else (),
+        )
         for key, text in zip(batch.keys, texts, strict=True)
     ]
 

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tta_diffusion.bench.plan import Plan
 from tta_diffusion.bench.task import Task
@@ -36,6 +36,7 @@ class Method(ABC):
     """Writes texts; `seed` belongs to the first sample of a prompt, and the next ones count on from it."""
 
     batch_size: int = 32
+    many_targets: ClassVar[bool] = False  # whether it can write for several targets at once
 
     def prepare(
         self, prompts: Sequence[str], controls: Sequence[str | None], settings: dict[str, Any]
@@ -53,10 +54,16 @@ class Method(ABC):
     ) -> list[str]:
         """Full texts, prompts included, in the order of the prompts, `num_samples` of each in a row."""
 
+    def generate_targets(
+        self, targets: Sequence[str], control: str | None, num_samples: int, seeds: Sequence[int], **settings: Any
+    ) -> list[str]:
+        """Texts from nothing, `num_samples` for each target and the control, with a first seed for each target."""
+        raise NotImplementedError
+
 
 Factory = Callable[[MethodOptions], Method]
 METHODS: Registry[Factory] = Registry("method")
-BUILT_IN = ("tta", "file", "causal")
+BUILT_IN = ("tta", "file", "causal", "from_source")
 
 
 def find_method(name: str) -> Factory:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 class PipelineMethod(Method):
     """Texts of at most `length` tokens: a model that was trained for fewer keeps to its own length."""
 
+    many_targets = True
+
     def __init__(self, pipeline: TTAPipeline, length: int | None) -> None:
         self.pipeline, self.length = pipeline, length
 
@@ -48,6 +50,22 @@ class PipelineMethod(Method):
         controls = split(control)
         return self.pipeline(list(prompts), control=controls, num_samples=num_samples, seed=seed, **settings).texts
 
+    def generate_targets(
+        self, targets: Sequence[str], control: str | None, num_samples: int, seeds: Sequence[int], **settings: Any
+    ) -> list[str]:
+        """In one batch; targets of different kinds one after the other."""
+        from tta_diffusion.control.lexical.by_prompt import ByPrompt
+        from tta_diffusion.control.parse import parse_controls
+
+        own = [parse_controls(split(target), self.pipeline.library) for target in targets]
+        if len({tuple(type(objective) for objective, _ in each) for each in own}) > 1:
+            joined = [AND.join(filter(None, (target, control))) for target in targets]
+            texts = [self.generate([""], j, num_samples, s, **settings) for j, s in zip(joined, seeds, strict=True)]
+            return [text for each in texts for text in each]
+        asked: list[Any] = [ByPrompt(own), *([control] if control else [])]
+        prompts = [""] * len(targets)
+        return self.pipeline(prompts, control=asked, num_samples=num_samples, seed=list(seeds), **settings).texts
+
 
 def split(control: str | None) -> list[str] | None:
     """Controls that are joined in one target."""
@@ -63,7 +81,7 @@ def make(options: MethodOptions) -> Method:
 
 def shared_pipeline(model: str, device: str = "auto", dtype: str | None = None) -> TTAPipeline:
     """The pipeline of a model; the runs of a sweep mostly share it."""
-    return _load(model, _device(device), dtype)
+    return _load(model, device_of_process(device), dtype)
 
 
 @lru_cache(maxsize=1)
@@ -73,7 +91,7 @@ def _load(model: str, device: str, dtype: str | None) -> TTAPipeline:
     return load_pipeline(model, device, dtype)
 
 
-def _device(name: str) -> str:
+def device_of_process(name: str) -> str:
     """Under a launcher, each process of a machine takes the GPU of its number."""
     import torch
 

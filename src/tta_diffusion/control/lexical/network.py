@@ -14,15 +14,17 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import save_model
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from tta_diffusion.common.configuration import build
 from tta_diffusion.denoiser.checkpoint import WEIGHTS, Unfilled, load_weights, plain_config
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 CONFIG = "lexical.json"
 SPANS, TAGS = "spans", "tags"
@@ -58,6 +60,8 @@ class LexicalNetwork(nn.Module):
         super().__init__()
         self.config = config
         if encoder is None:
+            from transformers import AutoConfig, AutoModel
+
             raw = dict(config.encoder)
             encoder = AutoModel.from_config(AutoConfig.for_model(raw.pop("model_type"), **raw))
         self.encoder = encoder

@@ -36,7 +36,7 @@ class LexicalObjective(ABC):
     name: str
     model: LexicalNetwork
     target: Hashable
-    cells: tuple[Tensor, ...] = field(init=False)  # places and labels, (P,) each
+    cells: tuple[Tensor, ...] = field(init=False)  # places, and at last labels, (P,) each
     embeds_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -51,13 +51,18 @@ class LexicalObjective(ABC):
     def prepare(self, canvas: Canvas) -> Canvas: ...
 
     @abstractmethod
-    def score(self, hidden: Tensor) -> Tensor:
-        """(B,) from the hidden states of the words (B, N, H)."""
+    def logits(self, hidden: Tensor, *places: Tensor) -> Tensor:
+        """(B, P, C) at places (P,) or (B, P), from the hidden states of the words (B, N, H)."""
+
+    @property
+    def parts(self) -> int:
+        """Over which the log-likelihood is averaged."""
+        return 1
 
     @property
     def capture_key(self) -> Hashable:
         network = (weakref.ref(self.model), places_of(self.model), self.model.training)
-        return (*network, self.name, self.target)
+        return (*network, self.name, self.target, *(x.data_ptr() for x in self.cells))
 
     def judge(self, text: SoftText) -> Judgement:
         embeds = text.embed(self.model.table)
@@ -66,8 +71,10 @@ class LexicalObjective(ABC):
         lead = lead_of(text.canvas)
 
         def score(part: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-            found = self.score(self.model.hidden(part, mask)[:, lead:])
-            return found, found
+            *places, labels = self.cells
+            found = log_likelihoods(self.logits(self.model.hidden(part, mask)[:, lead:], *places), labels)
+            total = found.sum(-1) / self.parts
+            return total, total
 
         return Judgement(*judge_in_chunks(score, embeds, text.mask, size))
 
@@ -90,9 +97,12 @@ class TreeObjective(LexicalObjective):
     def prepare(self, canvas: Canvas) -> Canvas:
         return end_behind(canvas, self.target.words, self.name)
 
-    def score(self, hidden: Tensor) -> Tensor:
-        starts, ends, labels = self.cells
-        return _log_likelihood(self.model.spans(hidden, starts, ends), labels) / len(self.target.spans)
+    @property
+    def parts(self) -> int:
+        return len(self.target.spans)
+
+    def logits(self, hidden: Tensor, *places: Tensor) -> Tensor:
+        return self.model.spans(hidden, *places)
 
 
 @dataclass
@@ -116,9 +126,8 @@ class SpanObjective(LexicalObjective):
             canvas = canvas.forbid_end(row, last + 1)
         return canvas
 
-    def score(self, hidden: Tensor) -> Tensor:
-        starts, ends, labels = self.cells
-        return _log_likelihood(self.model.spans(hidden, starts, ends), labels)
+    def logits(self, hidden: Tensor, *places: Tensor) -> Tensor:
+        return self.model.spans(hidden, *places)
 
 
 @dataclass
@@ -134,9 +143,12 @@ class TagObjective(LexicalObjective):
     def prepare(self, canvas: Canvas) -> Canvas:
         return end_behind(canvas, len(self.target), self.name)
 
-    def score(self, hidden: Tensor) -> Tensor:
-        places, labels = self.cells
-        return _log_likelihood(self.model.tags(hidden, places), labels) / len(self.target)
+    @property
+    def parts(self) -> int:
+        return len(self.target)
+
+    def logits(self, hidden: Tensor, *places: Tensor) -> Tensor:
+        return self.model.tags(hidden, *places)
 
 
 def lead_of(canvas: Canvas) -> int:
@@ -163,6 +175,6 @@ def end_behind(canvas: Canvas, words: int, name: str) -> Canvas:
     return canvas
 
 
-def _log_likelihood(logits: Tensor, labels: Tensor) -> Tensor:
-    """(B,) sum over P of log p(label) from logits (B, P, C) and labels (P,)."""
-    return logits.float().log_softmax(-1).gather(-1, labels.expand(len(logits), -1)[..., None]).sum((-1, -2))
+def log_likelihoods(logits: Tensor, labels: Tensor) -> Tensor:
+    """(B, P) log p(label) from logits (B, P, C) and labels (P,) or (B, P)."""
+    return logits.float().log_softmax(-1).gather(-1, labels.expand(len(logits), -1)[..., None]).squeeze(-1)

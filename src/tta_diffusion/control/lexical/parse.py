@@ -5,15 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
-
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from typing import TYPE_CHECKING, Protocol
 
 from tta_diffusion.common.registry import Registry
 from tta_diffusion.control.classifier import check_vocabulary
 from tta_diffusion.control.lexical.network import SPANS, TAGS, LexicalNetwork
 from tta_diffusion.control.lexical.objectives import LexicalObjective, SpanObjective, TagObjective, TreeObjective
 from tta_diffusion.control.lexical.trees import parse_span, read_target
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 class Library(Protocol):
@@ -64,6 +65,8 @@ def _network(name: str, kind: str, library: Library) -> LexicalNetwork:
         if network.config.kind != kind:
             raise ValueError(f"'{path}' holds a network of {network.config.kind}, not of {kind}")
         if any(path.glob("tokenizer*")):
+            from transformers import AutoTokenizer
+
             own = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
             check_vocabulary(own, library.tokenizer, str(path))
         library.networks[kind] = network
