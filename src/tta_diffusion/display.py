@@ -116,6 +116,10 @@ def draft(pipeline: TTAPipeline, ids: list[int], times: list[float], pinned: lis
     for position, (token, u, given) in enumerate(zip(ids, times, pinned, strict=True)):
         if position == 0 and special.start is not None:
             continue
+        if token == special.start:  # behind a source
+            text.append(" → ", "dim")
+            before = None
+            continue
         if token in (special.end, special.pad):
             break
         text.append(printable(piece(pipeline, before, token)), f"bold {heat(u)}" if given else heat(u))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from tta_diffusion.assets import resolve, shipped_model
 from tta_diffusion.common.devices import find_device, find_dtype
@@ -21,16 +22,25 @@ from tta_diffusion.control.parse import ControlLibrary, Controls, parse_controls
 from tta_diffusion.denoiser.checkpoint import read_regime
 from tta_diffusion.denoiser.protocol import Denoiser
 from tta_diffusion.diffusion.process import State
-from tta_diffusion.fast.products import lower_products
+from tta_diffusion.fast.light.tokenizer import LightTokenizer
 from tta_diffusion.sampling.regimes import REGIMES
 from tta_diffusion.sampling.repetition import Peers
 from tta_diffusion.sampling.sampler import Sampler, StepCallback, StepInfo
 from tta_diffusion.sampling.trace import Trace, describe_tokens
 from tta_diffusion.settings import GenerationConfig, make_sampler
 from tta_diffusion.streaming import DraftStream
-from tta_diffusion.tokens.canvas import Canvas, SpecialTokens
+from tta_diffusion.tokens.canvas import Canvas, SpecialTokens, text_begins
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 CONTROLS = "controls"
+# Something typical, from which 8-bit products learn how large what they read can be.
+TYPICAL = (
+    "The city lies on the northern bank of the river, where a bridge was built in 1872. I loved the pizza, but the "
+    "service was slow and the staff were rude! He said that the company would sell its shares next year; analysts were "
+    "not surprised, and the team lost again."
+)
 
 
 @dataclass(frozen=True)
@@ -66,6 +76,11 @@ class TTAPipeline:
         own = self.denoiser.config
         self.defaults = GenerationConfig().override(REGIMES.get(own.regime).defaults | own.sampling)
 
+    @property
+    def from_source(self) -> bool:
+        """Whether a prompt is a source to write from, such as a text to paraphrase, and no part of the text."""
+        return bool(getattr(self.denoiser.config, "source", False))
+
     @classmethod
     def from_pretrained(
         cls,
@@ -76,17 +91,15 @@ class TTAPipeline:
         """A model directory (or the hub name of one): denoiser, tokenizer and `controls/`. None: the shipped model."""
         path = shipped_model() if directory is None else resolve(directory)
         denoiser = REGIMES.get(read_regime(path)).load(path, device)
-        if dtype is torch.int8:
-            if torch.device(device).type != "cpu":
-                raise ValueError("8-bit products run on a CPU: on a GPU take --dtype bfloat16")
-            lower_products(cast(Any, denoiser).backbone.model.base_model)
-        elif dtype is not None:
+        if dtype is torch.int8 and torch.device(device).type != "cpu":
+            raise ValueError("8-bit products run on a CPU: on a GPU take --dtype bfloat16")
+        if dtype not in (None, torch.int8):
             denoiser = denoiser.to(dtype)
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
-        except (OSError, ValueError) as error:
-            raise ValueError(f"no tokenizer in '{path}': {str(error).splitlines()[0]}") from error
-        return cls(denoiser, tokenizer, path / CONTROLS)
+        pipe = cls(denoiser, load_tokenizer(path), path / CONTROLS)
+        if dtype is torch.int8:
+            lead = [] if pipe.special.start is None else [pipe.special.start]
+            cast(Any, denoiser).lower(torch.tensor([(lead + pipe.library.tokenise(TYPICAL))[: denoiser.max_length]]))
+        return pipe
 
     def save_pretrained(self, directory: str | Path) -> None:
         """Denoiser and tokenizer; classifiers are copied in by hand under `controls/<name>/`."""
@@ -210,13 +223,14 @@ class TTAPipeline:
         canvas = Canvas.blank(len(prompts), length, self.special)
         lead = [] if self.special.start is None else [self.special.start]
         for row, text in enumerate(prompts):
-            tokens = lead + self.library.tokenise(text)
+            tokens = lead + self.library.tokenise(text) + (lead if self.from_source else [])
             if len(tokens) >= length:
                 raise ValueError(
                     f"the prompt has {len(tokens) - len(lead)} tokens, but the model writes at most "
                     f"{length - len(lead)} tokens, prompt included: shorten it"
                 )
-            canvas = canvas.pin(row, 0, tokens).forbid_end(row, config.min_length + len(lead))
+            begins = len(tokens) if self.from_source else len(lead)
+            canvas = canvas.pin(row, 0, tokens).forbid_end(row, config.min_length + begins)
         return canvas
 
     def _draft(
@@ -308,11 +322,25 @@ class TTAPipeline:
         """The text up to its end token."""
         row = ids.tolist()
         skip = 0 if self.special.start is None else 1
+        if self.from_source:
+            skip = int(text_begins(ids[None], self.special.start))
         stop = next(
             (i for i, t in enumerate(row) if i >= skip and t in (self.special.end, self.special.pad)),
             len(row),
         )
         return str(self.tokenizer.decode(row[skip:stop], skip_special_tokens=True))
+
+
+def load_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of a model directory."""
+    if (light := LightTokenizer.of(directory)) is not None:
+        return cast(Any, light)
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"no tokenizer in '{directory}': {str(error).splitlines()[0]}") from error
 
 
 def special_tokens(tokenizer: PreTrainedTokenizerBase) -> SpecialTokens:
@@ -343,11 +371,20 @@ def draw_seed(generator: torch.Generator | None) -> int:
     return secrets.randbits(31) if generator is None else int(torch.randint(2**31, (), generator=generator))
 
 
+def _quieten() -> None:
+    """transformers says errors alone: now, or where it is imported later, which may never be."""
+    if "transformers" in sys.modules:
+        from transformers.utils import logging
+
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+    else:
+        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+
 def load_pipeline(model: str, device: str = "auto", dtype: str | None = None) -> TTAPipeline:
     """A pipeline from names that a user gave, without the chatter of the libraries below it."""
-    from transformers.utils import logging
-
     kind = find_dtype(dtype)
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    _quieten()
     return TTAPipeline.from_pretrained(model, find_device(device), kind)

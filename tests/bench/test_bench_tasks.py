@@ -28,7 +28,7 @@ from tta_diffusion.settings import GenerationConfig
         ("sentiment", 15, 2, 50, 2000, "adaptive:0.6"),
         ("topic", 20, 4, 20, 20000, "adaptive:0.6"),
         ("detoxification", 203, 1, 20, 2000, "linear"),
-        ("long-form", 15, 2, 50, 2000, "adaptive:0.6"),
+        ("long-form", 15, 1, 50, 2000, "adaptive:0.6"),
     ],
 )
 def test_the_papers_counts(
@@ -50,8 +50,10 @@ def test_the_papers_counts(
     GenerationConfig().override(task.settings)  # every setting is one of ours
 
 
-def test_long_form_steers_in_the_first_half() -> None:
-    task = load_task("long-form")
+@pytest.mark.parametrize("name", ["long-form", "long-form-web", "long-form-people"])
+def test_long_form_steers_in_the_first_half(name: str) -> None:
+    task = load_task(name)
+    assert {"perplexity", "diversity", "coherence"} <= set(task.metrics)  # Rep-4 is one of diversity
     assert (task.settings["guidance_start"], task.settings["guidance_stop"]) == (1.0, 0.5)
     assert task.length == task.score_tokens == 512
 

@@ -15,11 +15,12 @@ import pytest
 from rich.console import Console
 
 from tta_diffusion.analysis.text import step_text
+from tta_diffusion.assets import MODEL
 from tta_diffusion.cli import main as cli
 from tta_diffusion.common.progress import Progress
 from tta_diffusion.demo.cases import CASES, Case, usable
 from tta_diffusion.demo.frames import CHANGED, GIVEN, KEY, frames
-from tta_diffusion.demo.pace import LEAST, MOST, PATIENCE, affordable_steps
+from tta_diffusion.demo.pace import LEAST, MOST, PATIENCE, affordable_steps, precision, quick
 from tta_diffusion.demo.page import page
 from tta_diffusion.demo.run import Pair, ways, write
 from tta_diffusion.demo.table import table
@@ -172,3 +173,14 @@ def test_wrong_input_is_one_sentence(
     with pytest.raises(ValueError, match="no classifier that the demo can use"):
         usable((Case("A topic", "the", ("topic=sports",)),), pipeline.library)
     assert usable(CASES, pipeline.library)
+
+
+def test_the_quick_way_is_for_the_shipped_model_on_a_cpu(
+    pipeline: TTAPipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tta_diffusion.demo.pace.find_spec", lambda name: name)
+    assert precision(str(MODEL), "cpu") == "int8"
+    assert precision("elsewhere", "cpu") is None
+    assert quick(pipeline) == {}  # no Llama
+    monkeypatch.setattr("tta_diffusion.demo.pace.find_spec", lambda name: None)
+    assert precision(str(MODEL), "cpu") is None

@@ -10,7 +10,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 from tta_diffusion.evaluation import checks
-from tta_diffusion.evaluation.reference import BertScore, bleu, match, rouge_l, rouge_l_values
+from tta_diffusion.evaluation.reference import BertScore, bleu, bleu_values, match, rouge_l, rouge_l_values
 
 PAIRS = [
     ("the cat sat on the mat today", "the cat sat on the mat yesterday"),
@@ -29,6 +29,13 @@ def test_bleu_is_sacrebleus_over_the_corpus() -> None:
     assert bleu(REFERENCES, REFERENCES) == pytest.approx(100)
     # 6/7 unigrams, 5/6, 4/5, 3/4, equal length: the fourth root of 3/7.
     assert bleu(CANDIDATES[:1], REFERENCES[:1]) == pytest.approx(100 * (3 / 7) ** 0.25)
+
+
+def test_bleu_of_each_candidate() -> None:
+    pytest.importorskip("sacrebleu", reason="needs sacrebleu")
+    assert bleu_values([*CANDIDATES[:1], "", "yes"], [REFERENCES[0], "x", ["no", "yes"]]) == pytest.approx(
+        [100 * (3 / 7) ** 0.25, 0, 100]
+    )
 
 
 def test_bleu_with_several_references() -> None:

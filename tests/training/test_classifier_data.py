@@ -153,8 +153,9 @@ def test_pairs_and_wrong_pairs(tokenizer_dir: Path, tmp_path: Path) -> None:
     prepare(build_task("paraphrase", raw), tmp_path, tmp_path / "out", tokenizer_dir, length=LENGTH)
     store = LabelledStore.open(tmp_path / "out")
     assert set(store.train.labels.tolist()) == {0, 1}
-    ends = (store.train.ids == store.special["eos"]).sum(1)
-    assert (ends == 2).all()
+    starts, ends = ((store.train.ids == store.special[name]).sum(1) for name in ("bos", "eos"))
+    assert (starts == 2).all()  # <s> first <s> second </s>
+    assert (ends == 1).all()
 
 
 def test_wrong_pairs_are_never_linked_by_right_ones() -> None:

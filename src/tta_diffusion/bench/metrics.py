@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tta_diffusion.bench.cache import Values
 from tta_diffusion.bench.lexical import lexical_metrics
 from tta_diffusion.bench.molecules import molecule_metrics
+from tta_diffusion.bench.reference import reference_metrics
 from tta_diffusion.bench.store import Sample
 
 TOXIC = 0.5
@@ -32,6 +33,10 @@ METRICS = {
     "pos": Metric("POS", "higher", 100, note="words with the part of speech asked for at their place, in %"),
     "length": Metric("Length", "higher", 100, note="texts with exactly as many words as asked for, in %"),
     "all_met": Metric("All met", "higher", 100, note="texts that meet all their targets and have their label, in %"),
+    "bleu": Metric("BLEU", "higher", 100, note="mean over texts of BLEU-4 against the references, lower case"),
+    "rouge_l": Metric("ROUGE-L", "higher", 100, note="longest common subsequence with the best reference, F1, in %"),
+    "bert_score": Metric("BERTScore", "higher", 100, note="tokens matched by MiniLM's vectors, F1, in %"),
+    "source_bleu": Metric("BLEU, source", "lower", 100, note="the same BLEU against the source: 100 is a copy"),
     "told_apart": Metric(
         "C2ST", "lower", 100, note="how often a classifier tells the text from what people wrote there; 50 is chance"
     ),
@@ -49,6 +54,7 @@ METRICS = {
     ),
     "self_bleu": Metric("S-BL", "lower", digits=2, note="BLEU-4 of a text against all others of the run"),
     "repetition": Metric("Rep-4", "lower", 100, note="4-grams that the text already had, in %"),
+    "coherence": Metric("Coherence", "higher", digits=2, note="cosine of the sentence vectors of a text's two halves"),
     "valid": Metric("Valid", "higher", 100, note="texts that are molecules, in %"),
     "unique": Metric("Unique", "higher", 100, note="different molecules, in % of the valid ones"),
     "novel": Metric("Novel", "higher", 100, note="different molecules outside the data, in % of the valid ones"),
@@ -88,8 +94,12 @@ def measure(samples: list[Sample], scores: Scores) -> dict[str, list[Item]]:
     for name in ("perplexity", "perplexity_second"):
         if name in scores:
             found[name] = _by_text(samples, [v.get("perplexity") for v in scores[name]])
+    if "coherence" in scores:
+        found["coherence"] = _by_text(samples, [v.get("coherence") for v in scores["coherence"]])
     if "lexical" in scores:
         found |= {name: _by_text(samples, v) for name, v in lexical_metrics(scores["lexical"], correct).items()}
+    if "reference" in scores:
+        found |= {name: _by_text(samples, v) for name, v in reference_metrics(scores["reference"]).items()}
     if "toxicity" in scores:
         found |= _toxicity(samples, scores["toxicity"])
     if "molecules" in scores:

@@ -27,6 +27,7 @@ class Sample:
     text: str
     seed: int
     seconds: float = 0.0  # its share of the time of its batch
+    references: tuple[str, ...] = ()  # what it should say; the prompt is then a source, and no part of the text
 
     @property
     def key(self) -> Key:
@@ -35,7 +36,7 @@ class Sample:
     @property
     def continuation(self) -> str:
         """What was written behind the prompt; the whole text where a tokenizer spelt the prompt otherwise."""
-        return self.text.removeprefix(self.prompt)
+        return self.text if self.references else self.text.removeprefix(self.prompt)
 
     @property
     def empty(self) -> bool:

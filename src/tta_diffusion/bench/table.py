@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,10 +34,10 @@ class Table:
         return "\n".join([*lines, "", *(f"{note}\n" for note in self.notes)])
 
 
-def make_table(runs: list[dict[str, Any]], paper: str) -> Table:
-    """One row a run, then the rows of one of the paper's tables."""
+def make_table(runs: list[dict[str, Any]], paper: str, columns: Sequence[str] = tuple(METRICS)) -> Table:
+    """One row a run, then the rows of one of the paper's tables; the metrics of `columns` that were measured."""
     beside = paper_table(paper)
-    names = [name for name in METRICS if any(name in run["metrics"] for run in runs)]
+    names = [name for name in METRICS if name in columns and any(name in run["metrics"] for run in runs)]
     header = ("", "texts", *(f"{METRICS[n].title} {'↑' if METRICS[n].better == 'higher' else '↓'}" for n in names))
     rows = [(run["title"], str(run["texts"]), *(cell(name, summary_of(run, name)) for name in names)) for run in runs]
     notes = [
@@ -47,6 +48,11 @@ def make_table(runs: list[dict[str, Any]], paper: str) -> Table:
         if any(run["scorers"] for run in runs)
         else "No scorer model was used.",
     ]
+    known = {name: right for run in runs for name, right in run.get("reliability", {}).items()}
+    if known:
+        notes.append(
+            "Known of them: " + "; ".join(f"{name} is right on {right}" for name, right in known.items()) + "."
+        )
     notes += [note for run in runs for note in (left_out(run), counted(run)) if note]
     for warning in sorted({warning for run in runs for warning in run["warnings"]}):
         titles = [run["title"] for run in runs if warning in run["warnings"]]

@@ -12,7 +12,7 @@ from tta_diffusion.common.registry import closest
 from tta_diffusion.data.openings import Openings
 from tta_diffusion.data.targets import AND, Targets
 
-METRICS = ("accuracy", "perplexity", "diversity", "toxicity", "c2st", "molecules", "lexical")
+METRICS = ("accuracy", "perplexity", "diversity", "toxicity", "c2st", "molecules", "lexical", "reference", "coherence")
 SHIPPED = Path(__file__).parent / "tasks"
 LOCAL = Path("configs") / "tasks"
 
@@ -32,6 +32,7 @@ class Task:
     prompts: tuple[str, ...] = ()
     prompts_file: str = ""  # .parquet or .jsonl under the data directory, in place of `prompts`
     prompt_field: str = "prompt"
+    reference_field: str = ""  # of the file: what a text should say; the prompt is a source, and no part of the text
     openings: Openings | None = None  # of texts that no model has read, under the data directory, in place of `prompts`
     targets: Targets | None = None  # other controls for each text, under the data directory, in place of `prompts`
     tagger: str = ""  # spaCy model that finds parts of speech in the texts; empty: the standard one
@@ -50,6 +51,11 @@ class Task:
             raise ValueError(f"task '{self.name}' needs one of 'prompts', 'prompts_file' and 'openings', or 'targets'")
         if "lexical" in self.metrics and self.targets is None:
             raise ValueError(f"task '{self.name}': 'lexical' measures how targets are met, so it needs 'targets'")
+        compared = "reference" in self.metrics
+        if bool(self.reference_field) != compared or (compared and not self.prompts_file):
+            raise ValueError(
+                f"task '{self.name}': the metric 'reference' and a 'reference_field' of a 'prompts_file' go together"
+            )
         if "c2st" in self.metrics and self.openings is None:
             raise ValueError(f"task '{self.name}': 'c2st' compares with what people wrote, so it needs 'openings'")
         if not self.labels or len(set(self.labels)) < len(self.labels):
@@ -126,6 +132,15 @@ def read_prompts(task: Task, data_dir: Path | None) -> tuple[str, ...]:
     if not found:
         raise ValueError(f"'{data_dir / task.prompts_file}' holds no '{task.prompt_field}'")
     return found
+
+
+def read_references(task: Task, data_dir: Path | None) -> tuple[tuple[str, ...], ...]:
+    """What the text of each prompt is compared with, one text or several; nothing for tasks without references."""
+    if not task.reference_field or data_dir is None:
+        return ()
+    rows = [row for row in read_rows(data_dir / task.prompts_file) if row.get(task.prompt_field) is not None]
+    found = [row.get(task.reference_field) or "" for row in rows]
+    return tuple((one,) if isinstance(one, str) else tuple(map(str, one)) for one in found)
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

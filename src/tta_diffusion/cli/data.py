@@ -38,6 +38,20 @@ def prepare(
 
 
 @app.command()
+def pairs(
+    config: Annotated[Path, typer.Option(help="YAML file: the sources, such as configs/data/paraphrase.yaml.")],
+    data_dir: Annotated[Path, typer.Option(help="Folder that the paths of the sources are relative to.")],
+    tokenizer: Annotated[str, typer.Option(help="Folder with the tokenizer: the model that training starts from.")],
+    out: Annotated[Path, typer.Option(help="Folder for the corpus, with test.jsonl and validation.jsonl.")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a finished corpus in --out.")] = False,
+) -> None:
+    """Pairs of texts that say the same into arrays to train on; what is tested is kept apart with all its likes."""
+    from tta_diffusion.data.pairs import load_pairs_config, prepare_pairs
+
+    _print_table(prepare_pairs(load_pairs_config(config), data_dir, tokenizer, out, overwrite), str(out))
+
+
+@app.command()
 def info(
     directory: Annotated[Path, typer.Argument(help="A prepared corpus.")],
     samples: Annotated[int, typer.Option(help="Decoded sequences to show per source.")] = 3,

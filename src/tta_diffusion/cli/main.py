@@ -18,6 +18,8 @@ class Commands(LazyGroup):
     table = {  # noqa: RUF012
         "generate": Entry("tta_diffusion.cli.generate", "app", "Write texts that continue prompts, under controls."),
         "rewrite": Entry("tta_diffusion.cli.rewrite", "app", "Rewrite texts under controls, keeping what you choose."),
+        "batch": Entry("tta_diffusion.cli.batch", "app", "Write the texts of a whole file of prompts."),
+        "paraphrase": Entry("tta_diffusion.cli.paraphrase", "app", "Say the same in other words; needs its own model."),
         "demo": Entry("tta_diffusion.cli.demo", "app", "See controlled writing at work: a table and a page."),
         "serve": Entry("tta_diffusion.cli.serve", "app", "Serve texts over HTTP, with a page to watch them settle."),
         "list": Entry("tta_diffusion.cli.listing", "app", "List allocation policies, controls, grids and engines."),

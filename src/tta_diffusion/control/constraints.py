@@ -20,7 +20,7 @@ class LengthObjective:
     """The text has exactly `tokens` tokens, prompt included: the end token is pinned behind them.
 
     No earlier position may end the text, so the length holds whatever the denoiser would like. (The start token
-    of the model, if it has one, is not counted.)
+    of the model, if it has one, is not counted, nor is a source.)
     """
 
     tokens: int
@@ -32,12 +32,11 @@ class LengthObjective:
             raise ValueError(f"length must be at least 1 token, got {self.tokens}")
 
     def prepare(self, canvas: Canvas) -> Canvas:
-        rows, room = canvas.ids.shape
-        lead = int(canvas.special.start is not None)
-        stop = self.tokens + lead
-        if stop > room:
-            raise ValueError(f"a length of {self.tokens} tokens is beyond the model's {room - lead}")
-        for row in range(rows):
+        room = canvas.ids.shape[1]
+        for row, lead in enumerate(canvas.begins):
+            stop = self.tokens + lead
+            if stop > room:
+                raise ValueError(f"a length of {self.tokens} tokens is beyond the model's {room - lead}")
             if bool(canvas.pinned[row, stop:].any()):
                 raise ValueError(f"the prompt or the given words go beyond the length of {self.tokens} tokens")
             canvas = canvas.end_at(row, stop)

@@ -74,6 +74,11 @@ class TokenStore:
         return dict(self.meta.get("labels", {}))
 
     @property
+    def source_end(self) -> int | None:
+        """The token behind the source of each sequence, `<s> source <s> text </s>`; None where texts have no source."""
+        return self.special_ids["bos"] if self.meta.get("pairs") else None
+
+    @property
     def sources(self) -> list[str]:
         return [source["name"] for source in self.meta["sources"]]
 

@@ -36,6 +36,7 @@ class DenoiserConfig:
     tied_input: bool = True  # soft tokens use the backbone's own embedding table
     shift_predictions: bool = False  # position i is predicted by the hidden state of i - 1 (decoder backbones)
     trained_steps: int | None = None  # T of the training grid, the fewest of several; None: continuous time
+    source: bool = False  # what is given is a source to write from, `<s> source <s> text </s>`, not how the text begins
     sampling: dict[str, Any] = field(default_factory=dict)  # recommended settings, used where a call gives none
 
     def __post_init__(self) -> None:

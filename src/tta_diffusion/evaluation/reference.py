@@ -28,6 +28,14 @@ def bleu(candidates: Sequence[str], references: References) -> float:
     return float(sacrebleu.corpus_bleu(list(candidates), columns).score)
 
 
+def bleu_values(candidates: Sequence[str], references: References) -> list[float]:
+    """For each candidate its own BLEU-4 in [0, 100] by SacreBLEU: 13a tokens, case counts, exponential smoothing, and
+    only the orders that the candidate has n-grams of. Their mean is not the BLEU of the corpus."""
+    sacrebleu = require("sacrebleu", "sacrebleu")
+    sets = _sets(candidates, references)
+    return [float(sacrebleu.sentence_bleu(one, refs).score) for one, refs in zip(candidates, sets, strict=True)]
+
+
 def rouge_l_values(candidates: Sequence[str], references: References) -> list[float]:
     """For each candidate the F1 in [0, 1] of the longest common subsequence of words with its best reference.
 

@@ -93,7 +93,23 @@ class Canvas:
                 logits[..., token].masked_fill_(self.no_end, -torch.inf)
         return logits
 
+    @property
+    def begins(self) -> list[int]:
+        """Where the text of each row begins."""
+        return text_begins(self.ids, self.special.start).tolist()
+
     def inside_text(self, ids: Tensor) -> Tensor:
         """(B, L) True up to and including the first end token of a draft."""
         ended = (ids == self.special.end) | (ids == self.special.pad)
         return (ended.cumsum(-1) - ended.long()) == 0
+
+
+def text_begins(ids: Tensor, start: int | None) -> Tensor:
+    """(B,) where the text of each row (B, L) begins: behind its last start token, at 0 if the model knows none.
+
+    A row is `<s> text </s>`, or `<s> source <s> text </s>` where the text is written from a source.
+    """
+    if start is None:
+        return ids.new_zeros(len(ids))
+    behind = torch.arange(1, ids.shape[1] + 1, device=ids.device)
+    return torch.where(ids == start, behind, 0).amax(-1)

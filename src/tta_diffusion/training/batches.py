@@ -16,7 +16,7 @@ from torch import Tensor
 from tta_diffusion.data.store import MixtureSampler
 from tta_diffusion.training.config import ConditionSettings, TrainConfig
 from tta_diffusion.training.distributed import Group
-from tta_diffusion.training.objective import prefix_mask
+from tta_diffusion.training.objective import prefix_mask, source_mask
 from tta_diffusion.training.times import TimeSampler
 
 
@@ -68,14 +68,21 @@ def make_micro_batch(
     seed: int,
     form: str,
     labels: Tensor | None = None,
+    source: int | None = None,
 ) -> MicroBatch:
-    """Draws times and prefix for tokens (B, L), and which of the labels (B,) are not told."""
+    """Draws times and prefix for tokens (B, L), and which of the labels (B,) are not told.
+
+    Where texts are written from a source, `source` is the token behind it: the source is given, in place of a prefix.
+    """
     generator = torch.Generator().manual_seed(seed)
     batch, length = ids.shape
     shared, before = sampler.shared(batch, generator)
     times = sampler.per_token(shared, length, generator)
     condition = config.condition
-    pinned = prefix_mask(batch, length, condition.prefix, condition.prefix_share, start_token, generator)
+    if source is None:
+        pinned = prefix_mask(batch, length, condition.prefix, condition.prefix_share, start_token, generator)
+    else:
+        pinned = source_mask(ids, source)
     earlier = (times + (before - shared)[:, None]).clamp(max=1.0)
     if labels is not None:
         labels = labels * (torch.rand(batch, generator=generator) >= condition.label_dropout)
@@ -102,7 +109,7 @@ def stream(
 ) -> Iterator[list[MicroBatch]]:
     """For every step from `first_step` on, this process's micro-batches; rows are read one step ahead."""
     optim = config.optim
-    start_token = "bos" in data.store.special_ids
+    start_token, source = "bos" in data.store.special_ids, data.store.source_end
     mine = range(group.rank, optim.batch // optim.micro_batch, group.size)
 
     def rows(step: int) -> list[tuple[Tensor, Tensor | None]]:
@@ -115,6 +122,8 @@ def stream(
             current, ahead = ahead.result(), reader.submit(rows, step + 1)
             form = step_form(config.condition, micro_seed(config.run.seed, step, -1))
             yield [
-                make_micro_batch(ids, config, sampler, start_token, micro_seed(config.run.seed, step, m), form, labels)
+                make_micro_batch(
+                    ids, config, sampler, start_token, micro_seed(config.run.seed, step, m), form, labels, source
+                )
                 for (ids, labels), m in zip(current, mine, strict=True)
             ]

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tta_diffusion.denoiser.model import SimplexDenoiser
 from tta_diffusion.diffusion.noise import noisy_simplex
+from tta_diffusion.tokens.canvas import text_begins
 from tta_diffusion.tokens.soft_tokens import DenseTokens
 from tta_diffusion.training.objectives.base import TrainingObjective
 
@@ -90,6 +91,11 @@ class TrainingModel(TrainingObjective):
         gumbel = -torch.empty_like(logits, dtype=torch.float32).exponential_().log()
         drawn = (logits.float() + gumbel).argmax(-1)
         return torch.where(pinned, ids, drawn), logits
+
+
+def source_mask(ids: Tensor, start: int) -> Tensor:
+    """(B, L) True on the source in front of each text, `<s> source <s>`, however long it is."""
+    return torch.arange(ids.shape[1], device=ids.device) < text_begins(ids, start)[:, None]
 
 
 def prefix_mask(

@@ -53,7 +53,7 @@ def start_from(kind: type[N], config: TrainConfig, store: TokenStore, own: dict[
     if model.sampling:
         GenerationConfig().override(model.sampling)  # a wrong name is an error now, not when the model is used
         denoiser.with_config(sampling=model.sampling)
-    return denoiser.with_config(trained_steps=trained_steps).train()
+    return denoiser.with_config(trained_steps=trained_steps, source=store.source_end is not None).train()
 
 
 def _shared(config: TrainConfig) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from tta_diffusion.data.store import MixtureSampler
 from tta_diffusion.pipeline import TTAPipeline
 from tta_diffusion.training.batches import micro_seed, read_rows
 from tta_diffusion.training.config import TrainConfig
-from tta_diffusion.training.objective import prefix_mask
+from tta_diffusion.training.objective import prefix_mask, source_mask
 from tta_diffusion.training.objectives.base import TrainingObjective
 
 TIMES = (0.1, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.8, 1.0)
@@ -37,6 +37,8 @@ def validation_loss(model: TrainingObjective, data: MixtureSampler, config: Trai
         told = {} if labels is None else {"labels": labels.to(device)}
         generator = torch.Generator().manual_seed(batch)
         pinned = prefix_mask(size, ids.shape[1], config.condition.prefix, 1.0, "bos" in special, generator)
+        if data.store.source_end is not None:
+            pinned = source_mask(ids, data.store.source_end)
         weight = (~pinned & (ids != special.get("pad", -1))).double()
         drop = 0.4 * torch.rand(ids.shape, generator=generator)
         counts += float(weight.sum())

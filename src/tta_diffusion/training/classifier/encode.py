@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tta_diffusion.data.clean import CLEANERS
 from tta_diffusion.data.pack import Packing, pack
+from tta_diffusion.data.pairs import pair_ids
 from tta_diffusion.data.prepare import encode
 from tta_diffusion.training.classifier import cleaning  # noqa: F401 (it registers)
 from tta_diffusion.training.classifier.rows import Row, row_random
@@ -62,14 +63,13 @@ def choose(segments: list[list[int]], count: int, rng: random.Random) -> list[li
 
 
 def _pair(first: str, second: str, tokenizer: Tokenizer, packing: Packing) -> list[int]:
-    """`<s> first </s> second </s>`; where they do not fit, the longer one loses its end."""
+    """As a denoiser that writes from a source has them; where they do not fit, the longer one loses its end."""
     a = tokenizer.encode(first, add_special_tokens=False).ids
     b = tokenizer.encode(second, add_special_tokens=False).ids
-    start = [] if packing.bos is None else [packing.bos]
-    room = packing.length - 2 - len(start)
-    while len(a) + len(b) > room:
+    special = {"eos": packing.eos} | ({} if packing.bos is None else {"bos": packing.bos})
+    while len(ids := pair_ids(a, b, special)) > packing.length:
         (a if len(a) >= len(b) else b).pop()
-    return [*start, *a, packing.eos, *b, packing.eos]
+    return ids
 
 
 def _without_padding(ids: list[int], packing: Packing) -> list[int]:

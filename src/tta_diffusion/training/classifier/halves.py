@@ -7,16 +7,10 @@ letter case, spacing or punctuation fall in the same half.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 
-_NOT_WORD = re.compile(r"\W+")
-
-
-def normalised(text: str) -> str:
-    """The words of a text, in lower case, with single spaces; the text itself where it has none."""
-    return _NOT_WORD.sub(" ", text.lower()).strip() or text.strip()
+from tta_diffusion.data.groups import normalised
 
 
 def share(text: str, purpose: str) -> float:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from tta_diffusion.data.groups import Groups, normalised
 from tta_diffusion.data.sources import find_files, rows_of_file, rows_of_hub
-from tta_diffusion.training.classifier.halves import normalised
 from tta_diffusion.training.classifier.tasks import LabelledSource, Task
 
 RawRow = Mapping[str, Any]
@@ -94,22 +94,9 @@ def mispaired(rows: list[Row], label: int) -> list[Row]:
     Neighbours in the alphabet begin with the same words, so that the pairs are not told apart at a glance. Related
     are texts linked by a chain of given pairs.
     """
-    root: dict[str, str] = {}
-
-    def find(text: str) -> str:
-        while root.setdefault(text, text) != text:
-            root[text] = root[root[text]]
-            text = root[text]
-        return text
-
-    for row in rows:
-        root[find(normalised(row.text))] = find(normalised(row.second))
+    groups = Groups((row.text, row.second) for row in rows)
     order = sorted(rows, key=lambda row: (normalised(row.text), normalised(row.second)))
-    return [
-        Row(a.text, label, b.second)
-        for a, b in pairwise(order)
-        if find(normalised(a.text)) != find(normalised(b.second))
-    ]
+    return [Row(a.text, label, b.second) for a, b in pairwise(order) if groups.of(a.text) != groups.of(b.second)]
 
 
 def _file_rows(

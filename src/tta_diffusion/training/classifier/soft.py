@@ -12,7 +12,7 @@ replaced  up to half of the tokens exchanged for others, p one-hot: wrong guesse
 predicted p is what a trained denoiser makes of the noisy text at a time u (`predicted`): what guidance will see
 
 Random tokens follow the word frequencies of the data. The start token is always clean; so is, for a share of the
-sequences, a beginning of random length, as a prompt is.
+sequences, a beginning of random length, as a prompt is. Of a pair the first text is clean, as a source is.
 
 Two more make texts to be found undecided, since guidance finds out what a classifier takes for its label by mistake:
 
@@ -37,6 +37,7 @@ from tta_diffusion.training.classifier.config import SoftSettings
 from tta_diffusion.training.classifier.predicted import Predictor
 from tta_diffusion.training.classifier.store import LabelledStore
 from tta_diffusion.training.classifier.words import frame_words, word_frequencies
+from tta_diffusion.training.objective import source_mask
 
 MIXED_WITH = 15  # M
 
@@ -51,6 +52,7 @@ class Softener:
         self.alpha_bar = get_schedule(settings.schedule)
         frequencies = word_frequencies(store, vocab_size)
         self.cumulative = torch.from_numpy(frequencies.cumsum()).to(device)
+        self.source = store.special.get("bos") if store.meta["pairs"] else None  # the token behind a pair's first text
         self.predictor = Predictor.load(settings.denoiser, store, device) if settings.denoiser else None
         if settings.frames:
             frame = frame_words(store, frequencies)
@@ -96,10 +98,12 @@ class Softener:
         return embeds
 
     def at(self, ids: Tensor, table: Tensor, u: float, seed: int) -> Tensor:
-        """All sequences as noisy texts at time u, only the start token clean."""
+        """All sequences as noisy texts at time u, only the start token (and the first text of a pair) clean."""
         times = torch.full(ids.shape, u, device=self.device)
-        embeds = self._noise(ids, times, seed).embed(table)
-        return torch.cat([F.embedding(ids[:, :1], table), embeds[:, 1:].to(table.dtype)], 1)
+        embeds = self._noise(ids, times, seed).embed(table).to(table.dtype)
+        first = torch.arange(ids.shape[1], device=self.device) < 1
+        given = first if self.source is None else source_mask(ids, self.source)
+        return torch.where(given[..., None], F.embedding(ids, table), embeds)
 
     def _noise(self, ids: Tensor, times: Tensor, seed: int) -> SoftTokens:
         """The texts (B, L) at times (B, L)."""
@@ -152,7 +156,9 @@ class Softener:
         return torch.where(self._given(ids, generator)[..., None], F.embedding(ids, table), embeds)
 
     def _given(self, ids: Tensor, generator: torch.Generator) -> Tensor:
-        """(B, L) True for the start token and, at times, for more of the beginning."""
+        """(B, L) True for the start token and, at times, for more of the beginning; of a pair, for the first text."""
+        if self.source is not None:
+            return source_mask(ids, self.source)
         length = ids.shape[1]
         count = 1 + self._rand(len(ids), 1, generator=generator) * length / 2
         more = self._rand(len(ids), 1, generator=generator) < self.settings.prefix
