@@ -13,7 +13,8 @@ from tta_diffusion.diffusion.noise import dense
 from tta_diffusion.diffusion.schedule import cosine
 from tta_diffusion.diffusion.tail import head_and_tail, random_distinct, tail
 from tta_diffusion.theory.duality import argmax_keep_probability
-from tta_diffusion.tokens.soft_tokens import moments, normals
+from tta_diffusion.tokens.moments import moments
+from tta_diffusion.tokens.soft_tokens import normals
 
 K, V, H = 5.0, 2500, 24
 

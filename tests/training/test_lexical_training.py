@@ -34,6 +34,7 @@ from tta_diffusion.training.lexical.decoder import DecoderSettings, corpus_texts
 from tta_diffusion.training.lexical.parser import ParserSettings, train_parser
 from tta_diffusion.training.lexical.prepare import charts, known_labels, label_number, prepare, spread
 from tta_diffusion.training.lexical.run import Reader, build_network, flat_labels
+from tta_diffusion.training.stages import stage_configs
 
 ROOT = Path(__file__).parents[2]
 LENGTH = 12
@@ -215,6 +216,6 @@ def test_the_recipes_load(kind: str) -> None:
     assert config.soft.replaced == 0
     assert config.out.endswith(f"controls/{kind}")
     denoiser = build(TrainConfig, load_yaml(ROOT / "configs/train/e2e-simplex.yaml"))
-    assert config.soft.denoiser == f"{denoiser.out}/model"
+    assert config.soft.denoiser == f"{stage_configs(denoiser)[-1].out}/model"  # its last stage
     gaussian = build(TrainConfig, load_yaml(ROOT / "configs/train/gaussian-e2e.yaml"))
     assert denoiser.data == gaussian.data  # one corpus and tokenizer for both

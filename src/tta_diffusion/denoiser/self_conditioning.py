@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from tta_diffusion.common.registry import Registry
+from tta_diffusion.tokens.moments import mean as mean_row
 from tta_diffusion.tokens.soft_tokens import DenseTokens, SoftTokens
-from tta_diffusion.tokens.soft_tokens import mean as mean_row
 
 # (noisy, previous or None, table (V, H), projection or None) -> (B, L, H)
 Mix = Callable[[SoftTokens, SoftTokens | None, Tensor, nn.Module | None], Tensor]

@@ -25,7 +25,8 @@ from tta_diffusion.diffusion.simplex import SimplexProcess, SimplexState
 from tta_diffusion.fast import aligned, cuda_graphs
 from tta_diffusion.fast.cuda_graphs import GraphCache, Tensors, places_of
 from tta_diffusion.sampling.prediction import Prediction, Predictor
-from tta_diffusion.tokens.soft_tokens import SoftTokens, SparseTokens, moments
+from tta_diffusion.tokens.moments import moments
+from tta_diffusion.tokens.soft_tokens import SoftTokens, SparseTokens
 from tta_diffusion.tokens.top_logits import FreeRows, TopLogits
 
 CACHES: WeakKeyDictionary[SimplexDenoiser, GraphCache] = WeakKeyDictionary()

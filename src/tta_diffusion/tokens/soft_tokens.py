@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from tta_diffusion.common.randomness import mix, spread
-from tta_diffusion.fast.derived import derived
+from tta_diffusion.tokens.moments import mean, moments
 
 _GATHERED_ROWS = 256  # positions whose tokens' embeddings are gathered at once
-_MOMENT_ROWS = 4096  # rows of a table that are held in double precision at once
 
 
 @dataclass(frozen=True)
@@ -117,41 +115,3 @@ def normals(keys: Tensor, width: int) -> Tensor:
     radius = (((bits & 0xFFFFFFFF).float() + 0.5) * 2.0**-32).log_().mul_(-2).clamp_min_(0).sqrt_()
     angle = ((bits >> 32).float()).mul_(2 * math.pi * 2.0**-32)
     return torch.cat([radius * angle.cos(), radius * angle.sin()], -1)[..., :width]
-
-
-class Moments(NamedTuple):
-    """Of the rows of a table: mean (H,), and the symmetric root (H, H) of their covariance."""
-
-    mean: Tensor
-    root: Tensor
-
-
-_MEANS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-_MOMENTS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-
-
-def mean(table: Tensor) -> Tensor:
-    """(H,) the mean row. Kept for weights that do not change; followed by gradients where those are wanted."""
-    if torch.is_grad_enabled() and table.requires_grad:
-        return table.mean(0)
-    return derived(_MEANS, table, lambda: table.detach().mean(0))
-
-
-def moments(table: Tensor) -> Moments:
-    """Mean and root of the covariance of the rows, float32, kept for weights that do not change."""
-
-    def make() -> Moments:
-        width = table.shape[1]
-        centre = torch.zeros(width, dtype=torch.float64, device=table.device)
-        square = torch.zeros(width, width, dtype=torch.float64, device=table.device)
-        for block in table.detach().split(_MOMENT_ROWS):
-            rows = block.double()
-            centre += rows.sum(0)
-            square.addmm_(rows.T, rows)
-        centre /= len(table)
-        covariance = square / len(table) - centre.outer(centre)
-        values, vectors = torch.linalg.eigh(covariance)  # a Cholesky root would need full rank
-        # The symmetric root: the signs of eigenvectors, which a device is free to choose, cancel.
-        return Moments(centre.float(), ((vectors * values.clamp_min(0).sqrt()) @ vectors.T).float())
-
-    return derived(_MOMENTS, table, make)
