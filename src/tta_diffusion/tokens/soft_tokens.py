@@ -76,9 +76,11 @@ SoftTokens = DenseTokens | SparseTokens | TailTokens
 
 
 def by_rows(rows: Tensor, table: Tensor) -> Tensor:
-    """(B, H) = rows (B, V) @ table (V, H); on a CPU row by row: the product of several rounds differently, and a text
-    must not depend on those beside it."""
-    return rows @ table if table.is_cuda else torch.cat([row @ table for row in rows.split(1)])
+    """(B, H) = rows (B, V) @ table (V, H); on a CPU row by row, unless a row is 0: the product of several rounds
+    differently, and a text must not depend on those beside it."""
+    if table.is_cuda:
+        return rows @ table
+    return torch.cat([row @ table if bool(row.any()) else row.new_zeros(1, table.shape[1]) for row in rows.split(1)])
 
 
 def bag(ids: Tensor, weights: Tensor, table: Tensor) -> Tensor:

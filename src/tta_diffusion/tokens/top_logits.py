@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from tta_diffusion.fast import kernels, native
@@ -31,6 +32,7 @@ TOP = 128  # k, unless guidance asks for more
 Rule = Callable[[Tensor, Tensor], Tensor]  # tokens (R, k) at places (R,) of the flattened (B, L) -> (R, k) True: lower
 # Entries of a block of rows: on a CPU they stay in its cache, and are so many that small operations do not count.
 _BLOCK_ENTRIES = {"cpu": 2**19, "cuda": 2**26}
+_VECTOR = 32  # a multiple of the numbers that any CPU computes at once
 _PRODUCT_ENTRIES = {"cpu": 2**23, "cuda": 2**24}  # where it is multiplied: enough rows to earn the reading of the table
 
 
@@ -98,7 +100,7 @@ class TopLogits:
     @property
     def total(self) -> Tensor:
         """(R, 1) log sum exp over all."""
-        return torch.logaddexp(self.values.logsumexp(-1, keepdim=True), self.rest)
+        return of_rows(_log_sum_exp, self.values, self.rest)
 
     @property
     def weights(self) -> Tensor:
@@ -143,7 +145,7 @@ class TopLogits:
         moved = self.values.masked_fill(~hit, -torch.inf).amax(-1, keepdim=True)
         other = self.logits.gather(-1, chosen).float() + (0 if self.bias is None else self.bias[chosen])
         value = torch.where(hit.any(-1, keepdim=True), moved, other)
-        return self.free.spread((value - self.total).exp().squeeze(-1), fill=1)
+        return self.free.spread(of_rows(torch.exp, value - self.total).squeeze(-1), fill=1)
 
     def whole(self, rows: slice) -> Tensor:
         """(rows, V) float32 logits with the moved ones in place."""
@@ -183,14 +185,29 @@ class TopLogits:
         weights = self.weights
         if other is not None and share != 1:
             weights = share * weights + (1 - share) * other.weights
-        others: Tensor | None = self.others
-        if self.rest.device.type == "cpu":
-            mass = float((self.rest - self.total).exp().numpy().max())
-            if other is not None and share != 1:
-                mass = max(mass, float((other.rest - other.total).exp().numpy().max()))
+        others = self.others
+        if others.device.type == "cpu":
+            parts = [self] if other is None or share == 1 else [self, other]
+            mass = torch.stack([(part.rest - part.total).exp() for part in parts]).amax(0).squeeze(-1)  # (R,)
+            largest = mass.new_zeros(len(others)).scatter_reduce_(0, self.free.texts, mass, "amax")
             # Where the logits' own type could not tell it from none, it is not worth a product with the table.
-            others = others if mass >= torch.finfo(self.logits.dtype).eps / 8 else None
+            worth = largest >= torch.finfo(self.logits.dtype).eps / 8
+            others = others if bool(worth.all()) else others.masked_fill(~worth[:, None], 0.0)
         return SparseTokens(self.free.spread(self.ids), self.free.spread(weights), others)
+
+
+def of_rows(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+    """A function of the rows of tensors (R, ...) that is the same for a row whatever R is: a CPU computes the last few
+    entries of a tensor otherwise than whole vectors of them, so rows are filled up."""
+    rows = len(tensors[0])
+    if tensors[0].is_cuda or not rows % _VECTOR:
+        return function(*tensors)
+    return function(*(F.pad(x, (0, 0, 0, -rows % _VECTOR)) for x in tensors))[:rows]
+
+
+def _log_sum_exp(values: Tensor, rest: Tensor) -> Tensor:
+    """(R, 1) of values (R, k) and the rest (R, 1)."""
+    return torch.logaddexp(values.logsumexp(-1, keepdim=True), rest)
 
 
 def negative_entropy(logits: Tensor) -> Tensor:
@@ -254,9 +271,9 @@ def _read(
             _fill(one, ids[block], -torch.inf)
         top = values[block, :1]
         weights = wide.sub_(top).exp_()
-        rest[block] = top + weights.sum(-1, keepdim=True).clamp_min(1e-30).log()
-        total = torch.logaddexp(values[block].logsumexp(-1, keepdim=True), rest[block])
-        _add(others, texts[block], weights, (top - total).exp())
+        rest[block] = top + of_rows(torch.log, weights.sum(-1, keepdim=True).clamp_min(1e-30))
+        total = of_rows(_log_sum_exp, values[block], rest[block])
+        _add(others, texts[block], weights, of_rows(torch.exp, top - total))
     if k == vocab_size:
         rest.fill_(-torch.inf)
     return values, ids, rest, others
@@ -270,7 +287,7 @@ def _read_by_kernels(logits: Tensor, free: FreeRows, k: int) -> tuple[Tensor, Te
     values, ids = torch.cat([v for v, _ in found]).float(), torch.cat([i for _, i in found])
     logits.scatter_(-1, ids, -torch.inf)
     rest = log_sum_exp(logits)
-    total = torch.logaddexp(values.logsumexp(-1, keepdim=True), rest)
+    total = _log_sum_exp(values, rest)
     return values, ids, rest, sum_by_text(logits, total, free.texts, free.shape[0])
 
 

@@ -112,7 +112,14 @@ class LightModernBert(nn.Module):
         """Logits (B, C) of embeddings (B, L, H) with a mask (B, L)."""
         hidden, share = self.model(inputs_embeds, attention_mask), attention_mask[..., None]
         mean = (hidden * share).sum(1) / share.sum(1)
-        return SimpleNamespace(logits=self.classifier(self.head["norm"](F.gelu(self.head["dense"](mean)))))
+        inner = self.head["norm"](F.gelu(_by_rows(self.head["dense"], mean)))
+        return SimpleNamespace(logits=_by_rows(self.classifier, inner))
+
+
+def _by_rows(linear: nn.Module, x: Tensor) -> Tensor:
+    """linear(x) of rows (B, H); on a CPU one by one: one row rounds otherwise than several, and what is said of a
+    text must not depend on those beside it."""
+    return linear(x) if x.is_cuda else torch.cat([linear(row) for row in x.split(1)])
 
 
 def _norm(config: SimpleNamespace) -> nn.LayerNorm:
