@@ -80,7 +80,7 @@ def by_rows(rows: Tensor, table: Tensor) -> Tensor:
     differently, and a text must not depend on those beside it."""
     if table.is_cuda:
         return rows @ table
-    return torch.cat([row @ table if bool(row.any()) else row.new_zeros(1, table.shape[1]) for row in rows.split(1)])
+    return torch.cat([row @ table if row.any().numpy() else row.new_zeros(1, table.shape[1]) for row in rows.split(1)])
 
 
 def bag(ids: Tensor, weights: Tensor, table: Tensor) -> Tensor:

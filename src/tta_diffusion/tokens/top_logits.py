@@ -192,7 +192,7 @@ class TopLogits:
             largest = mass.new_zeros(len(others)).scatter_reduce_(0, self.free.texts, mass, "amax")
             # Where the logits' own type could not tell it from none, it is not worth a product with the table.
             worth = largest >= torch.finfo(self.logits.dtype).eps / 8
-            others = others if bool(worth.all()) else others.masked_fill(~worth[:, None], 0.0)
+            others = others if worth.numpy().all() else others.masked_fill(~worth[:, None], 0.0)
         return SparseTokens(self.free.spread(self.ids), self.free.spread(weights), others)
 
 
