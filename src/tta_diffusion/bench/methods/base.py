@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 from tta_diffusion.bench.plan import Plan
 from tta_diffusion.bench.task import Task
 from tta_diffusion.common.registry import Registry
+from tta_diffusion.data.targets import AND
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,11 @@ class Method(ABC):
     def generate_targets(
         self, targets: Sequence[str], control: str | None, num_samples: int, seeds: Sequence[int], **settings: Any
     ) -> list[str]:
-        """Texts from nothing, `num_samples` for each target and the control, with a first seed for each target."""
-        raise NotImplementedError
+        """Texts from nothing, `num_samples` for each target and the control, with a first seed for each target; one
+        after the other here."""
+        asked = [AND.join(filter(None, (target, control))) for target in targets]
+        texts = [self.generate([""], one, num_samples, s, **settings) for one, s in zip(asked, seeds, strict=True)]
+        return [text for own in texts for text in own]
 
 
 Factory = Callable[[MethodOptions], Method]

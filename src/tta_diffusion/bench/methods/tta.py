@@ -59,9 +59,7 @@ class PipelineMethod(Method):
 
         own = [parse_controls(split(target), self.pipeline.library) for target in targets]
         if len({tuple(type(objective) for objective, _ in each) for each in own}) > 1:
-            joined = [AND.join(filter(None, (target, control))) for target in targets]
-            texts = [self.generate([""], j, num_samples, s, **settings) for j, s in zip(joined, seeds, strict=True)]
-            return [text for each in texts for text in each]
+            return super().generate_targets(targets, control, num_samples, seeds, **settings)
         asked: list[Any] = [ByPrompt(own), *([control] if control else [])]
         prompts = [""] * len(targets)
         return self.pipeline(prompts, control=asked, num_samples=num_samples, seed=list(seeds), **settings).texts
