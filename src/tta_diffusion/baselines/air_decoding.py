@@ -19,11 +19,11 @@ from torch import Tensor
 
 from tta_diffusion.baselines.causal import CausalLM, Reader
 from tta_diffusion.baselines.decode import CausalWriter, Decoding, Predictor
-from tta_diffusion.baselines.fit import FitSettings, batches, fit
 from tta_diffusion.baselines.prefix import ClassReader, Prefixes, token_log_probs
 from tta_diffusion.baselines.registry import Setup, Writer, register, trains
 from tta_diffusion.training.classifier.batches import Batch
 from tta_diffusion.training.classifier.store import LabelledStore
+from tta_diffusion.training.fit import FitSettings, batches, fit
 
 PREFIXES = "prefixes"
 _SUREST = 1e-6  # -log p of a token that a prefix model is sure of, at least

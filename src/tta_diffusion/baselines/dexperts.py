@@ -20,11 +20,11 @@ from torch import Tensor
 
 from tta_diffusion.baselines.causal import CausalLM, Reader
 from tta_diffusion.baselines.decode import CausalWriter, Decoding, Predictor, keep_nucleus
-from tta_diffusion.baselines.fit import FitSettings, batches, fit, trainable_copy
 from tta_diffusion.baselines.prefix import token_log_probs
 from tta_diffusion.baselines.registry import Setup, Writer, register, trains
 from tta_diffusion.training.classifier.batches import Batch
 from tta_diffusion.training.classifier.store import LabelledStore
+from tta_diffusion.training.fit import FitSettings, batches, fit, trainable_copy
 
 ANTI = ("others", "none")
 

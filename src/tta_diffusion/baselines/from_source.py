@@ -24,7 +24,6 @@ from torch import Tensor
 
 from tta_diffusion.baselines.causal import CausalLM, Reader, load_causal
 from tta_diffusion.baselines.decode import Decoding, write
-from tta_diffusion.baselines.fit import FitSettings, fit, trainable_copy
 from tta_diffusion.common.atomic import finished, write_json
 from tta_diffusion.data.permute import permute
 from tta_diffusion.data.store import TokenStore
@@ -32,6 +31,7 @@ from tta_diffusion.data.tokenizer import load_tokenizer
 from tta_diffusion.pipeline import sequence_seed
 from tta_diffusion.training.classifier.batches import Batch
 from tta_diffusion.training.classifier.loop import pick_device
+from tta_diffusion.training.fit import FitSettings, fit, trainable_copy
 from tta_diffusion.training.objective import source_mask
 from tta_diffusion.training.record import revision, versions
 

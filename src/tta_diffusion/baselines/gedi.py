@@ -21,11 +21,11 @@ from torch import Tensor, nn
 
 from tta_diffusion.baselines.causal import CausalLM, Reader
 from tta_diffusion.baselines.decode import CausalWriter, Decoding, Predictor
-from tta_diffusion.baselines.fit import FitSettings, batches, fit, trainable_copy
 from tta_diffusion.baselines.prefix import ClassReader, Prefixes, class_log_likelihoods
 from tta_diffusion.baselines.registry import Setup, Writer, register, trains
 from tta_diffusion.training.classifier.batches import Batch
 from tta_diffusion.training.classifier.store import LabelledStore
+from tta_diffusion.training.fit import FitSettings, batches, fit, trainable_copy
 
 WEIGHTS, PREFIXES = "classes", "prefixes"
 

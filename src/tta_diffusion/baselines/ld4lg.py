@@ -19,7 +19,6 @@ from torch import Tensor
 
 from tta_diffusion.baselines.causal import CausalLM, Reader
 from tta_diffusion.baselines.decode import Decoding, write
-from tta_diffusion.baselines.fit import FitSettings, batches, fit
 from tta_diffusion.baselines.latent_autoencoder import (
     Autoencoder,
     LatentSizes,
@@ -34,6 +33,7 @@ from tta_diffusion.common.randomness import Randomness
 from tta_diffusion.pipeline import sequence_seed
 from tta_diffusion.training.classifier.batches import Batch
 from tta_diffusion.training.classifier.store import LabelledStore
+from tta_diffusion.training.fit import FitSettings, batches, fit
 
 AUTOENCODER, DENOISER = "autoencoder", "denoiser"
 

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from tta_diffusion.baselines.causal import CausalLM, Reader
 from tta_diffusion.baselines.decode import CausalWriter, Decoding
-from tta_diffusion.baselines.fit import FitSettings, batches, fit
 from tta_diffusion.baselines.registry import Setup, Writer, register, trains
 from tta_diffusion.training.classifier.batches import Batch
 from tta_diffusion.training.classifier.store import LabelledStore
+from tta_diffusion.training.fit import FitSettings, batches, fit
 
 STEER = "steer"
 

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tta_diffusion.baselines.fit import FitSettings, batches, fit, trainable_copy
 from tta_diffusion.baselines.mix_match import MaskedLM
 from tta_diffusion.baselines.registry import trains
 from tta_diffusion.evaluation.checks import require
 from tta_diffusion.training.classifier.batches import Batch
 from tta_diffusion.training.classifier.store import LabelledStore
+from tta_diffusion.training.fit import FitSettings, batches, fit, trainable_copy
 
 
 @dataclass(frozen=True)

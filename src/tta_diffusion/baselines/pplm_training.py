@@ -12,11 +12,11 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from tta_diffusion.baselines.causal import CausalLM, Reader
-from tta_diffusion.baselines.fit import FitSettings, batches, fit
 from tta_diffusion.baselines.pplm import ATTRIBUTE
 from tta_diffusion.baselines.registry import trains
 from tta_diffusion.training.classifier.batches import Batch, take
 from tta_diffusion.training.classifier.store import LabelledStore
+from tta_diffusion.training.fit import FitSettings, batches, fit
 
 RARE = 5  # occurrences of a word that may be in a bag, at least
 

@@ -15,9 +15,9 @@ from tta_diffusion.common.registry import Registry
 from tta_diffusion.evaluation.scorer_models import smollm_directory
 
 if TYPE_CHECKING:
-    from tta_diffusion.baselines.fit import FitSettings
     from tta_diffusion.baselines.store import Trained
     from tta_diffusion.training.classifier.store import LabelledStore
+    from tta_diffusion.training.fit import FitSettings
 
 
 class Writer(Protocol):

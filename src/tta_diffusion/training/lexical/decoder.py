@@ -9,7 +9,6 @@ decoded, those with an unknown word left out, and the model reads each as `<star
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -20,32 +19,33 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from tta_diffusion.common.atomic import finished, write_json
-from tta_diffusion.common.progress import Progress
 from tta_diffusion.data.permute import permute
 from tta_diffusion.data.store import TokenStore
 from tta_diffusion.data.tokenizer import load_tokenizer
 from tta_diffusion.evaluation.perplexity import CausalScorer, summarise
 from tta_diffusion.evaluation.pretrained import load_pretrained
+from tta_diffusion.training.classifier.batches import Batch
 from tta_diffusion.training.classifier.loop import pick_device
+from tta_diffusion.training.fit import FitSettings, fit
 from tta_diffusion.training.record import revision, versions
-from tta_diffusion.training.times import learning_rate
 
 REPORT = "report.json"
 
 
 @dataclass(frozen=True)
-class DecoderSettings:
-    """AdamW with warm-up and a cosine."""
+class DecoderSettings(FitSettings):
+    """With a cosine."""
 
     steps: int = 1000
     batch: int = 64
     lr: float = 1e-4
     warmup: int = 50
-    weight_decay: float = 0.01
-    seed: int = 0
+    schedule: str = "cosine"
+    final_lr: float = 0.02
     device: str = "auto"
 
 
@@ -62,10 +62,10 @@ def train_decoder(
     model.to(device)
     with finished(out, overwrite, REPORT) as directory:
         before = _perplexity(model, tokenizer, validation)
-        loss = _train(model, tokenizer, train, settings, device)
+        losses = _train(model, tokenizer, train, settings, device)
         report = {
+            **losses,
             "perplexity": {"before": before, "after": _perplexity(model, tokenizer, validation)},
-            "last_loss": loss,
             "texts": {"train": len(train), "validation": len(validation)},
             "settings": asdict(settings),
             "versions": versions(),
@@ -92,41 +92,27 @@ def _train(
     texts: Sequence[str],
     settings: DecoderSettings,
     device: torch.device,
-) -> float:
+) -> dict[str, Any]:
     frame = CausalScorer(model, tokenizer).prefix_id, tokenizer.eos_token_id
     rows = [[frame[0], *ids, frame[1]] for ids in tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
-    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
-    half = device.type == "cuda"
-    losses: list[Tensor] = []
+
+    def batch_of(step: int) -> Batch:
+        slots = step * settings.batch + np.arange(settings.batch)
+        chosen = permute(slots % len(rows), len(rows), (settings.seed, int(slots[0] // len(rows))))
+        some = [torch.tensor(rows[i]) for i in chosen]
+        return Batch(pad_sequence(some, True), torch.tensor([len(row) for row in some]), torch.zeros(len(some)))
+
     model.train()
-    with Progress("training", settings.steps) as bar:
-        for step in range(settings.steps):
-            rate = learning_rate(step, settings.steps, settings.lr, settings.warmup, "cosine", 0.02)
-            for group in optimizer.param_groups:
-                group["lr"] = rate
-            slots = step * settings.batch + np.arange(settings.batch)
-            chosen = permute(slots % len(rows), len(rows), (settings.seed, int(slots[0] // len(rows))))
-            with torch.autocast("cuda", torch.bfloat16) if half else contextlib.nullcontext():
-                loss = _loss(model, [rows[i] for i in chosen], device)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            losses.append(loss.detach())
-            bar.advance(1)
+    found = fit(model.parameters(), lambda batch: _loss(model, batch), batch_of, settings, device)
     model.eval()
-    return float(torch.stack(losses[-50:]).mean())
+    return found
 
 
-def _loss(model: PreTrainedModel, rows: list[list[int]], device: torch.device) -> Tensor:
+def _loss(model: PreTrainedModel, batch: Batch) -> Tensor:
     """Mean of -log p(token) over all tokens but the first of each row."""
-    width = max(map(len, rows))
-    ids = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=device)
-    lengths = torch.tensor([len(row) for row in rows], device=device)
-    mask = torch.arange(width, device=device) < lengths[:, None]
-    logits = model(input_ids=ids, attention_mask=mask.long(), use_cache=False).logits[:, :-1]
-    inside = mask[:, 1:]
-    return F.cross_entropy(logits[inside].float(), ids[:, 1:][inside])
+    logits = model(input_ids=batch.ids, attention_mask=batch.mask, use_cache=False).logits[:, :-1]
+    inside = batch.mask[:, 1:].bool()
+    return F.cross_entropy(logits[inside].float(), batch.ids[:, 1:][inside])
 
 
 def _perplexity(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> float:

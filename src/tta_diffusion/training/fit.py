@@ -1,4 +1,4 @@
-"""The training loop of everything that baselines need: a few thousand steps of AdamW on labelled rows."""
+"""A training loop for what needs no more than a few thousand steps of AdamW: baselines, and decoders that score."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHOWN = 20  # steps whose mean loss stands in the record, at both ends
 
 @dataclass(frozen=True)
 class FitSettings:
-    """AdamW with warm-up and linear decay."""
+    """AdamW with warm-up and decay."""
 
     steps: int = 2000
     batch: int = 32
@@ -33,6 +33,8 @@ class FitSettings:
     clip: float = 1.0
     seed: int = 0
     precision: str = "bf16"  # on a GPU; bf16 or fp32
+    schedule: str = "linear"  # linear, cosine or constant
+    final_lr: float = 0.0  # as a fraction of lr
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch"):
@@ -71,7 +73,9 @@ def fit(
     losses: list[Tensor] = []
     with Progress(what, settings.steps) as bar:
         for step in range(settings.steps):
-            rate = learning_rate(step, settings.steps, settings.lr, settings.warmup, "linear", 0.0)
+            rate = learning_rate(
+                step, settings.steps, settings.lr, settings.warmup, settings.schedule, settings.final_lr
+            )
             for group in optimizer.param_groups:
                 group["lr"] = rate
             with torch.autocast("cuda", torch.bfloat16) if half else contextlib.nullcontext():
