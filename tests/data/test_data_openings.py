@@ -71,6 +71,14 @@ def test_a_paragraph_that_is_too_short_is_passed_over(data: Path) -> None:
         openings(words=6, following=37).read(data)
 
 
+def test_a_later_paragraph_gives_other_openings_of_the_same_rows(data: Path) -> None:
+    first, second = (openings(words=6, following=20, paragraph=k).read(data) for k in (0, 1))
+    assert {o.prompt for o in second} == {"The lake of the other valley"}
+    assert len(first) == len(second) == len(chosen())
+    with pytest.raises(ValueError, match="no row of"):
+        openings(words=6, following=20, paragraph=2).read(data)
+
+
 def test_the_first_so_many_always_the_same(data: Path) -> None:
     whole = openings().read(data)
     assert openings(count=7).read(data) == whole[:7]

@@ -1,7 +1,8 @@
 """Openings of texts that no model of ours has read, and how people went on: for writing without control.
 
 They come from the rows that corpora hold out by the hash of a column (`held_out`), one a row: the first paragraph that
-is long enough, cut after so many words; or, for long texts, all paragraphs joined.
+is long enough (or a later one: other openings, to choose settings on), cut after so many words; or, for long texts, all
+paragraphs joined.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Openings:
     words: int = 8  # of the prompt
     following: int = 30  # of the continuation
     count: int = 500
+    paragraph: int = 0  # which of the long enough ones of a row
     joined: bool = False  # a row is one text, its paragraphs behind each other
 
     def read(self, data_dir: Path) -> list[Opening]:
@@ -51,9 +53,8 @@ class Openings:
         clean = CLEANERS.get(self.kind)
         for text in iterate_held_out(source, data_dir):
             cleaned = clean(text) or ""
-            for paragraph in [cleaned] if self.joined else cleaned.split("\n"):
-                words = paragraph.split() if self.joined else paragraph.split(" ")
-                if len(words) >= self.words + self.following:
-                    prompt, rest = words[: self.words], words[self.words : self.words + self.following]
-                    yield Opening(" ".join(prompt), " ".join(rest))
-                    break
+            paragraphs = [cleaned.split()] if self.joined else [each.split(" ") for each in cleaned.split("\n")]
+            long_enough = (words for words in paragraphs if len(words) >= self.words + self.following)
+            for words in islice(long_enough, self.paragraph, self.paragraph + 1):
+                prompt, rest = words[: self.words], words[self.words : self.words + self.following]
+                yield Opening(" ".join(prompt), " ".join(rest))
