@@ -72,7 +72,7 @@ class TTAPipeline:
                 "they do not belong together"
             )
         self.library = ControlLibrary(self.tokenizer, self.controls_directory)
-        self.special = special_tokens(self.tokenizer)
+        self.special = special_tokens(self.tokenizer, getattr(self.denoiser.config, "mask_token", None))
         own = self.denoiser.config
         self.defaults = GenerationConfig().override(REGIMES.get(own.regime).defaults | own.sampling)
 
@@ -143,10 +143,7 @@ class TTAPipeline:
             raise ValueError("no prompt: give one text, or an empty one to start from nothing")
         if num_samples < 1:
             raise ValueError(f"num_samples must be at least 1, got {num_samples}")
-        sampler, config = self._sampler(control, settings)
-        canvas = self._canvas(prompts, config)
-        if sampler.guidance:
-            canvas = sampler.guidance.prepare(canvas)
+        sampler, canvas, config = self.prepare(prompts, control, settings)
         first = draw_seed(generator) if seed is None else seed
         firsts = [first] * len(prompts) if isinstance(first, int) else list(first)
         if len(firsts) != len(prompts):
@@ -190,16 +187,21 @@ class TTAPipeline:
 
     def check(self, prompts: Sequence[str], control: Controls = None, **settings: Any) -> None:
         """Raises what a call with these arguments would raise before its first step, without taking one."""
-        sampler, config = self._sampler(control, settings)
-        canvas = self._canvas(list(prompts), config)
-        if sampler.guidance:
-            sampler.guidance.prepare(canvas)
+        self.prepare(list(prompts), control, settings)
 
     def check_rewrite(
         self, text: str, time: float | Sequence[float], control: Controls = None, **settings: Any
     ) -> None:
         """The same for a rewriting."""
         self._draft(text, time, *self._sampler(control, settings))
+
+    def prepare(
+        self, prompts: list[str], control: Controls, settings: dict[str, Any]
+    ) -> tuple[Sampler, Canvas, GenerationConfig]:
+        """The sampler of a call, one sheet for each prompt, and all settings."""
+        sampler, config = self._sampler(control, settings)
+        canvas = self._canvas(prompts, config)
+        return sampler, sampler.guidance.prepare(canvas) if sampler.guidance else canvas, config
 
     def _sampler(self, control: Controls, settings: dict[str, Any]) -> tuple[Sampler, GenerationConfig]:
         config = self.defaults.override(settings)
@@ -343,14 +345,17 @@ def load_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
         raise ValueError(f"no tokenizer in '{directory}': {str(error).splitlines()[0]}") from error
 
 
-def special_tokens(tokenizer: PreTrainedTokenizerBase) -> SpecialTokens:
-    """The ids that steer the writing, from any Hugging Face tokenizer (`[CLS]` and `[SEP]` where it has those)."""
+def special_tokens(tokenizer: PreTrainedTokenizerBase, mask: int | None = None) -> SpecialTokens:
+    """The ids that steer the writing, from any Hugging Face tokenizer (`[CLS]` and `[SEP]` where it has those).
+
+    A model may have a `mask` that its tokenizer does not name.
+    """
     end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.sep_token_id
     start = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.cls_token_id
     if end is None:
         raise ValueError("the tokenizer has neither an end token nor a separator: a text could not end")
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else end
-    banned = tuple(sorted({i for i in tokenizer.all_special_ids if i not in (pad, end)}))
+    banned = tuple(sorted({*tokenizer.all_special_ids, *([] if mask is None else [mask])} - {pad, end}))
     return SpecialTokens(pad, end, start if start != end else None, banned)
 
 

@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from tta_diffusion.common.registry import Registry
+from tta_diffusion.denoiser import checkpoint, published
 from tta_diffusion.fast import aligned
 from tta_diffusion.fast.light import llama
 from tta_diffusion.fast.products import lower_products
@@ -67,6 +68,7 @@ class Backbone(nn.Module):
         super().__init__()
         self.family = FAMILIES.get(model.config.model_type)
         self.model: Any = model
+        self.shifted = self.family.causal  # as it comes, the hidden state at i predicts the token at i + 1
         if isinstance(model, llama.LightLlama):
             return
         from tta_diffusion.fast.attention import leave_masks_out
@@ -78,6 +80,14 @@ class Backbone(nn.Module):
     @property
     def config(self) -> Any:
         return self.model.config
+
+    @property
+    def plain_config(self) -> dict[str, Any]:
+        """Its config as plain JSON values."""
+        if isinstance(self.model, llama.LightLlama):
+            own = vars(self.config)
+            return {name: value for name, value in own.items() if name not in ("_attn_implementation", "is_causal")}
+        return checkpoint.plain_config(self.config)
 
     @property
     def table(self) -> nn.Embedding:
@@ -161,6 +171,15 @@ class Backbone(nn.Module):
     @classmethod
     def from_pretrained(cls, name_or_dir: str | Path) -> Backbone:
         """Pretrained weights by hub name or local directory; safetensors only."""
+        layout = published.find(name_or_dir)
+        if layout is not None:
+            with checkpoint.Unfilled():
+                backbone = cls.to_fill(published.backbone_config(layout, name_or_dir))
+            with _one_sentence(name_or_dir):
+                weights = published.read_weights(layout, name_or_dir)
+            checkpoint.load_state(backbone.model, weights, str(name_or_dir))
+            backbone.shifted = layout.shifted
+            return backbone
         from transformers import AutoConfig
 
         with _one_sentence(name_or_dir):

@@ -67,19 +67,23 @@ def save(model: nn.Module, config: DenoiserConfig, directory: str | Path) -> Non
 
 def read_regime(directory: str | Path) -> str:
     """The diffusion regime that a model directory names."""
-    return str(_read_json(directory).get("regime", "simplex"))
+    return str(read_settings(directory).get("regime", "simplex"))
 
 
 def load_config(directory: str | Path) -> DenoiserConfig:
-    return DenoiserConfig.from_dict(_read_json(directory))
+    return DenoiserConfig.from_dict(read_settings(directory))
 
 
-def _read_json(directory: str | Path) -> dict[str, Any]:
+def read_settings(directory: str | Path) -> dict[str, Any]:
+    """What the `denoiser.json` of a model directory says."""
     path = Path(directory) / CONFIG
     if not path.is_file():
         hint = ""
         if (path.parent / "config.json").is_file():
-            hint = " (it holds a Hugging Face model: make a denoiser of it with SimplexDenoiser.from_backbone)"
+            hint = (
+                " (it holds a Hugging Face model: make a denoiser of it with SimplexDenoiser.from_backbone; or use a "
+                f'masked one as it is, with {{"regime": "masked", "length": 128}} as its {CONFIG})'
+            )
         raise ValueError(f"no denoiser at '{directory}': {CONFIG} is missing{hint}")
     try:
         raw = json.loads(path.read_text())

@@ -89,8 +89,8 @@ class NetworkDenoiser(nn.Module):
     def from_backbone(cls, name_or_dir: str | Path, length: int, **settings: Any) -> Self:
         """A denoiser that starts from a pretrained masked or causal language model."""
         backbone = Backbone.from_pretrained(name_or_dir)
-        settings.setdefault("shift_predictions", backbone.family.causal)
-        config = DenoiserConfig(backbone=checkpoint.plain_config(backbone.config), length=length, **settings)
+        settings.setdefault("shift_predictions", backbone.shifted)
+        config = DenoiserConfig(backbone=backbone.plain_config, length=length, **settings)
         return cls(config, backbone)
 
     def with_config(self, **changes: Any) -> Self:

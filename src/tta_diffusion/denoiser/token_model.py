@@ -12,6 +12,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from tta_diffusion.denoiser import checkpoint, published
 from tta_diffusion.denoiser.backbone import Backbone
 from tta_diffusion.denoiser.config import DenoiserConfig
 from tta_diffusion.denoiser.network import NetworkDenoiser
@@ -71,8 +72,21 @@ class TokenDenoiser(NetworkDenoiser):
             settings["mask_token"] = _mask_token(name_or_dir)
         return super().from_backbone(name_or_dir, length, **settings)
 
+    @classmethod
+    def from_pretrained(cls, directory: str | Path, device: torch.device | str = "cpu", **changes: Any) -> Self:
+        """A saved denoiser; or a Hugging Face model as it is, in whose directory a `denoiser.json` without a `backbone`
+        says the regime and the length."""
+        own = checkpoint.read_settings(directory)
+        if "backbone" in own or not published.read_config(directory):
+            return super().from_pretrained(directory, device, **changes)
+        DenoiserConfig.from_dict({"backbone": {}, **own})  # a wrong name is an error that says so
+        return cls.from_backbone(directory, **own | changes).to(device).eval()
+
 
 def _mask_token(name_or_dir: str | Path) -> int:
+    """The mask token that its config names, else its tokenizer's."""
+    if (named := published.read_config(name_or_dir).get("mask_token_id")) is not None:
+        return int(named)
     from transformers import AutoTokenizer
 
     try:
