@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tta_diffusion.tokens.logits import DenseLogits
-from tta_diffusion.tokens.projection import ProjectionConfig, project
+from tta_diffusion.tokens.projection import ProjectionConfig, project, project_rows
 
 
 def reference(logits: list[float], uniform: float, config: ProjectionConfig) -> int:
@@ -111,3 +111,15 @@ def test_probability_and_entropy_of_a_prediction():
 def test_settings_out_of_range(settings, message):
     with pytest.raises(ValueError, match=f"{message} must be"):
         ProjectionConfig(**settings)
+
+
+def test_of_a_large_vocabulary_nothing_is_left_out():
+    """Without a sort, and by the law of the whole softmax: each draw lands where the mass up to it says."""
+    vocab_size, count = 200, 4000
+    logits = torch.randn(vocab_size, generator=torch.Generator().manual_seed(0)) * 2
+    logits[7] = -torch.inf
+    uniform = (torch.arange(count, dtype=torch.float64) + 0.5) / count
+    ids = project_rows(logits.expand(1, count, -1), uniform[None], ProjectionConfig(top_p=1.0))[0]
+    shares = torch.bincount(ids, minlength=vocab_size) / count
+    assert float((shares - logits.softmax(-1)).abs().max()) <= 1.5 / count
+    assert float(shares[7]) == 0

@@ -10,7 +10,19 @@ import typer
 
 def speed(
     batch: Annotated[str, typer.Option(help="Texts at once, like 1,8,32,128.")] = "1,8,32",
-    length: Annotated[str, typer.Option(help="Tokens of a text, like 64,512.")] = "64",
+    model: Annotated[
+        str | None, typer.Option(help="A model directory of any regime, beside its own bare networks.")
+    ] = None,
+    attribute: Annotated[
+        str | None, typer.Option(help="Control of the model, like qed=high: timed with it and without.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the model's sampler, like guidance_form=soft."),
+    ] = None,
+    length: Annotated[
+        str | None, typer.Option(help="Tokens of a text, like 64,512. Default: 64, or the model's own.")
+    ] = None,
     vocab: Annotated[str, typer.Option(help="Vocabulary sizes, like 12288,50265.")] = "50265",
     steps: Annotated[str, typer.Option(help="T of the trajectories that are reported.")] = "20,50,200,1000",
     control: Annotated[bool | None, typer.Option("--control/--no-control", help="Default: both.")] = None,
@@ -25,14 +37,16 @@ def speed(
     repeat: Annotated[int, typer.Option(help="Measurements, of which the median is reported.")] = 1,
     rounds: Annotated[int, typer.Option(help="Turns of all contenders, on a machine with other work.")] = 1,
     graphs: Annotated[bool, typer.Option("--graphs/--no-graphs", help="CUDA graphs in our sampler, on a GPU.")] = True,
-    contenders: Annotated[str, typer.Option(help="Who takes part.")] = "published,ours,floor,ar",
+    contenders: Annotated[
+        str | None, typer.Option(help="Who takes part. Default: published,ours,floor,ar; with a model ours,floor.")
+    ] = None,
     isolate: Annotated[bool | None, typer.Option("--isolate/--no-isolate", help="A process for each one.")] = None,
     out: Annotated[Path, typer.Option(help="Directory of the results.")] = Path("runs/speed"),
     quick: Annotated[bool, typer.Option("--quick", help="A small case that shows that everything runs.")] = False,
 ) -> None:
     """Time and peak memory beside the published algorithm, the bare networks and an autoregressive model.
 
-    Random weights; ratios of one run. Writes speed.json, speed.md and speed.png.
+    Random weights, or a --model; ratios of one run. Writes speed.json, speed.md and speed.png.
     """
     from tta_diffusion.bench.speed.arguments import request_of
     from tta_diffusion.bench.speed.run import run
@@ -45,6 +59,9 @@ def speed(
         control,
         contenders,
         quick,
+        model,
+        attribute,
+        settings,
         device=device,
         dtype=dtype,
         published_dtype=published_dtype,

@@ -81,6 +81,10 @@ class NeighbourGuidance(Guidance):
         return True
 
     @property
+    def passes(self) -> int:
+        return 1
+
+    @property
     def capture_key(self) -> None:
         return None
 

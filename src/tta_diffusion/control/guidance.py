@@ -104,6 +104,11 @@ class Guidance:
         return self.config.support == 0 or not all(embeds_only(objective) for objective, _ in self.judging)
 
     @property
+    def passes(self) -> int:
+        """How often a push asks its objectives, forwards and backwards."""
+        return self.config.iterations
+
+    @property
     def judging(self) -> Objectives:
         """The objectives that do not act by pinning alone."""
         return [(o, weight) for o, weight in self.objectives if not getattr(o, "pins_only", False)]

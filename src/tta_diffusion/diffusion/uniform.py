@@ -96,12 +96,17 @@ def posterior(clean: Tensor, noisy: Tensor, now: Tensor, later: Tensor) -> Tenso
 
         p(v) = A(v) ( ab_s p(x_0 = v) / Z(v)  +  (1 - ab_s) / V  sum_w p(x_0 = w) / Z(w) ).
     """
-    vocab_size, now = clean.shape[-1], now.clamp_max(1 - _CLEAN)
-    shown = torch.zeros_like(clean).scatter_(-1, noisy[..., None], 1.0)
+    vocab_size, now, shown = clean.shape[-1], now.clamp_max(1 - _CLEAN), noisy[..., None]
     a, now, later = (one[..., None] for one in (_kept(now, later), now, later))
-    odds = clean / (now * shown + (1 - now) / vocab_size)
-    found = (a * shown + (1 - a) / vocab_size) * (later * odds + (1 - later) / vocab_size * odds.sum(-1, keepdim=True))
-    return found / found.sum(-1, keepdim=True)
+    elsewhere, here = (1 - a) / vocab_size, a + (1 - a) / vocab_size  # A(v) of all tokens but the one shown, and of it
+    other = (1 - now) / vocab_size  # Z(v), likewise
+    odds = (clean / other).scatter_(-1, shown, clean.gather(-1, shown) / (now + other))
+    total = odds.sum(-1, keepdim=True)
+    rest = (1 - later) / vocab_size * total
+    own = later * odds.gather(-1, shown) + rest
+    whole = elsewhere * (total - own) + here * own  # what p(v) sums to; sum_v (later odds(v) + rest) = total
+    # In place: a vocabulary wide, each new tensor would cost as much as what is computed in it.
+    return odds.mul_(later * elsewhere / whole).add_(rest * elsewhere / whole).scatter_(-1, shown, here * own / whole)
 
 
 def _kept(now: Tensor, later: Tensor) -> Tensor:

@@ -81,7 +81,7 @@ class TiltedLogits(DenseLogits):
 
     def next_state(self, step: Callable[[Tensor], Tensor]) -> Tensor:
         """(B, L, V) log p(x_s) after the push, up to a constant; `step` makes p(x_s | x_u) of p(x_0 | x_u)."""
-        return step(self.plain.double().softmax(-1)).log() + self.tilt
+        return step(self.plain.double().softmax(-1)).log_().add_(self.tilt)
 
 
 @dataclass(frozen=True)

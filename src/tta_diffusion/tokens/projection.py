@@ -2,7 +2,8 @@
 
 The uniform numbers come from outside, one for each position, so the same draw can be repeated on other logits.
 Tokens are drawn in falling order of probability; from `TopLogits` with a nucleus beyond their largest entries, through
-these first and then in the order of the vocabulary (`nucleus`), which is the same law.
+these first and then in the order of the vocabulary (`nucleus`), which is the same law. Where nothing is left out of a
+large vocabulary, they are drawn in its order, without a sort.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ def project_rows(logits: Tensor, uniform: Tensor, config: ProjectionConfig) -> T
     if config.top_k:
         top = flat.topk(min(config.top_k, vocab_size), dim=-1)
         return _draw(top.values.softmax(-1), top.indices, draws, config.top_p).view(uniform.shape)
+    if config.top_p == 1 and vocab_size > _WIDTHS[0]:
+        return draw_from_nucleus(flat.softmax(-1), draws, 1.0).view(uniform.shape)
     total = flat.logsumexp(-1, keepdim=True)
     ids = torch.empty_like(draws, dtype=torch.int64)
     pending = torch.arange(len(flat), device=flat.device)

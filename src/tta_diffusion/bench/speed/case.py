@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 PUBLISHED, OURS, FLOOR, AR = "published", "ours", "floor", "ar"
 CONTENDERS = (PUBLISHED, OURS, FLOOR, AR)
@@ -29,10 +30,13 @@ class Case:
     measured: int = 6  # steps that are timed, spread over the trajectory
     repeat: int = 1
     graphs: bool = True  # of our sampler, on a GPU
+    model: str | None = None  # a model directory in the place of random weights
+    attribute: str | None = None  # its control, like qed=high
+    settings: dict[str, Any] = field(default_factory=dict)  # of its sampler
 
     @property
     def name(self) -> str:
-        control = "control" if self.control else "no control"
+        control = self.attribute or "control" if self.control else "no control"
         return f"batch {self.batch}, length {self.length}, V {self.vocab}, {control}"
 
 
@@ -53,6 +57,9 @@ class Request:
     repeat: int = 1
     rounds: int = 1  # all contenders take turns so often: what else the machine does then falls on each of them
     graphs: bool = True
+    model: str | None = None  # a model directory, whose vocabulary is the only one; None: random weights
+    attribute: str | None = None  # its control, like qed=high
+    settings: dict[str, Any] = field(default_factory=dict)  # of its sampler
     contenders: Sequence[str] = CONTENDERS
     published_dtype: str | None = None  # of `published` alone: its released code runs in fp32; None: as the others
     isolate: bool | None = None  # a process for each measurement; None: on a CPU, whose peak memory needs it
@@ -68,6 +75,14 @@ class Request:
             for one in value:
                 if one not in known:
                     raise ValueError(f"{name} must be among {', '.join(known)}, got '{one}'")
+        if self.model is not None and (others := [who for who in self.contenders if who not in (OURS, FLOOR)]):
+            raise ValueError(
+                f"{', '.join(others)} has random weights: beside a model only {OURS} and {FLOOR} are timed"
+            )
+        if self.model is None and (self.attribute or self.settings):
+            raise ValueError("an attribute and settings belong to a model: name its directory with --model")
+        if self.model is not None and any(self.control) and not self.attribute:
+            raise ValueError("control of a model needs its name and label: add --attribute, like sentiment=positive")
         if self.rounds < 1:
             raise ValueError(f"rounds must be at least 1, got {self.rounds}")
         for name in ("batch", "length", "vocab", "steps"):
@@ -95,4 +110,7 @@ class Request:
                             measured=self.measured,
                             repeat=self.repeat,
                             graphs=self.graphs,
+                            model=self.model,
+                            attribute=self.attribute,
+                            settings=self.settings,
                         )

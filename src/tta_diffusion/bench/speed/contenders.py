@@ -14,13 +14,14 @@ from torch import Tensor
 
 from tta_diffusion import reference
 from tta_diffusion.allocation import parse_allocation
-from tta_diffusion.bench.speed import networks
+from tta_diffusion.bench.speed import models, networks
 from tta_diffusion.bench.speed.case import AR, FLOOR, FLOOR_GRAPH, OURS, PUBLISHED, Case
+from tta_diffusion.bench.speed.floor import bare_step
 from tta_diffusion.common.randomness import Randomness
 from tta_diffusion.control.classifier import AttributeObjective
 from tta_diffusion.control.guidance import Guidance, GuidanceConfig
 from tta_diffusion.diffusion.simplex import SimplexProcess
-from tta_diffusion.fast.cuda_graphs import GraphCache, Recordable, Tensors
+from tta_diffusion.fast.cuda_graphs import GraphCache
 from tta_diffusion.sampling.sampler import Sampler, SamplerConfig
 from tta_diffusion.tokens.canvas import Canvas, SpecialTokens
 from tta_diffusion.tokens.projection import ProjectionConfig
@@ -47,6 +48,11 @@ def wait(case: Case) -> float:
     return time.perf_counter()
 
 
+def prepare(case: Case, steps: int) -> tuple[Sampler, Canvas]:
+    """Our sampler and the sheets it writes on."""
+    return models.prepare(case, steps) if case.model is not None else (sampler_of(case, steps), sheet(case))
+
+
 def sampler_of(case: Case, steps: int) -> Sampler:
     """Our sampler as users run it, but without early exit: every step is paid."""
     guidance = None
@@ -64,7 +70,7 @@ def sampler_of(case: Case, steps: int) -> Sampler:
 
 def time_ours(case: Case) -> Iterator[float]:
     """`measured` steps on the uniform grid 1, ..., 1 / measured: the mean over a trajectory of any length."""
-    sampler, canvas = sampler_of(case, case.measured), sheet(case)
+    sampler, canvas = prepare(case, case.measured)
     seeds = Randomness.from_seeds(list(range(case.batch)), case.device)
     for _ in range(3 if case.device.startswith("cuda") else 1):  # the third records the last of its graphs
         sampler_like(sampler, 2).sample(canvas, seeds)
@@ -112,41 +118,20 @@ def time_published(case: Case) -> Iterator[float]:
 
 
 def time_floor(case: Case) -> Iterator[float]:
-    """Bare networks: one forward with the head at all positions; with control, forwards and backwards of the
-    classifier down to its input embeddings."""
-    step, embeds = floor_step(case)
-    yield from _time_steps(case, lambda: step(embeds))
+    """Bare networks (see `floor`)."""
+    step, embeds = bare_step(*prepare(case, 1))
+    yield from _time_steps(case, lambda: step(*embeds))
 
 
 def time_floor_graph(case: Case) -> Iterator[float]:
     """The same from CUDA graphs; nothing where they cannot be recorded."""
-    (step, embeds), cache = floor_step(case), GraphCache()
+    (step, embeds), cache = bare_step(*prepare(case, 1)), GraphCache()
     for _ in range(2):
-        cache.run("floor", step, (embeds,))
-    for seconds in _time_steps(case, lambda: cache.run("floor", step, (embeds,))):
+        cache.run("floor", step, embeds)
+    for seconds in _time_steps(case, lambda: cache.run("floor", step, embeds)):
         if cache.failure:
             return
         yield seconds
-
-
-def floor_step(case: Case) -> tuple[Recordable, Tensor]:
-    """A step of the bare networks as a function of input embeddings, and those."""
-    denoiser = networks.make_denoiser(case)
-    classifier = networks.make_classifier(case) if case.control else None
-    width, table = denoiser.table.shape[1], denoiser.table
-    embeds = torch.randn(case.batch, case.length, width, dtype=table.dtype, device=table.device)
-
-    def step(shown: Tensor) -> tuple[Tensors, None]:
-        with torch.no_grad():
-            found = [denoiser.backbone.model(inputs_embeds=shown).logits]
-        for _ in range(case.iterations if classifier else 0):
-            assert classifier is not None
-            leaf = shown.clone().requires_grad_(True)
-            scores = classifier(inputs_embeds=leaf).logits
-            found += torch.autograd.grad(scores.float().log_softmax(-1)[:, LABEL].sum(), leaf)
-        return tuple(found), None
-
-    return step, embeds
 
 
 def _time_steps(case: Case, step: Callable[[], object]) -> Iterator[float]:

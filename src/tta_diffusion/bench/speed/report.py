@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -44,12 +45,14 @@ def _number(value: float | None, factor: float = 1.0) -> str:
 
 
 def markdown(rows: list[Row], settings: dict[str, Any]) -> str:
-    where = (
-        f"{settings['device']}, {settings['dtype']}, {settings['threads']} thread(s), {settings['backbone']} networks"
-    )
+    what = f"{settings['backbone']} networks; engine `{settings['engine']}`"
+    if model := settings.get("model"):
+        given = ", ".join(f"{name}={value}" for name, value in settings["set"].items())
+        what = f"model `{model}`, regime `{settings['regime']}`" + (f"; {given}" if given else "")
+    where = f"{settings['device']}, {settings['dtype']}, {settings['threads']} thread(s), {what}"
     theirs = _published(settings)
     apart = "" if theirs == PUBLISHED else f" Only `{PUBLISHED}` ran in {settings['published_dtype']}."
-    parts = [f"Measured on {where}; engine `{settings['engine']}`.{apart}\n", _steps(rows, theirs)]
+    parts = [f"Measured on {where}.{apart}\n", _steps(rows, theirs)]
     if any(_seconds(row, AR) for row in rows):
         parts.append(_trajectories(rows, settings["steps"]))
     return "\n".join(parts)
@@ -64,29 +67,31 @@ def _published(settings: dict[str, Any]) -> str:
 def _steps(rows: list[Row], name: str) -> str:
     graphed = any(_seconds(row, FLOOR_GRAPH) for row in rows)
     resident = any(None not in _held(row) for row in rows)
-    heads = [
-        f"case | ours, ms a step | floor, ms | {name}, ms | ours / floor | {name} / floor | {name} / ours "
-        f"| ours, MB | {name}, MB | MB: ours / {name}",
-        *(["the same without Python and libraries"] if resident else []),
-        *(["floor from CUDA graphs, ms | ours / that"] if graphed else []),
+    compared = any(PUBLISHED in row for row in rows)
+    columns: list[tuple[str, bool, Callable[[Row], str]]] = [  # heading, whether it is shown, its cell
+        ("case", True, lambda row: row["name"]),
+        ("ours, ms a step", True, lambda row: _number(_seconds(row, OURS), 1000)),
+        ("floor, ms", True, lambda row: _number(_seconds(row, FLOOR), 1000)),
+        (f"{name}, ms", compared, lambda row: _number(_seconds(row, PUBLISHED), 1000)),
+        ("ours / floor", True, lambda row: _ratio(row, OURS, FLOOR)),
+        (f"{name} / floor", compared, lambda row: _ratio(row, PUBLISHED, FLOOR)),
+        (f"{name} / ours", compared, lambda row: _ratio(row, PUBLISHED, OURS)),
+        ("ours, MB", True, lambda row: _number(_megabytes(row, OURS))),
+        ("floor, MB", not compared, lambda row: _number(_megabytes(row, FLOOR))),
+        (f"{name}, MB", compared, lambda row: _number(_megabytes(row, PUBLISHED))),
+        (f"MB: ours / {name}", compared, lambda row: _over(_megabytes(row, OURS), _megabytes(row, PUBLISHED))),
+        ("the same without Python and libraries", resident, lambda row: _over(*_held(row))),
+        ("floor from CUDA graphs, ms", graphed, lambda row: _number(_seconds(row, FLOOR_GRAPH), 1000)),
+        ("ours / that", graphed, lambda row: _ratio(row, OURS, FLOOR_GRAPH)),
     ]
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * (10 + resident + 2 * graphed)]
-    for row in rows:
-        ours, floor, theirs, replayed = (_seconds(row, who) for who in (OURS, FLOOR, PUBLISHED, FLOOR_GRAPH))
-        memory = [row.get(who, {}).get("megabytes") for who in (OURS, PUBLISHED)]
-        cells = [
-            row["name"],
-            *(_number(value, 1000) for value in (ours, floor, theirs)),
-            _ratio(row, OURS, FLOOR),
-            _ratio(row, PUBLISHED, FLOOR),
-            _ratio(row, PUBLISHED, OURS),
-            *(_number(value) for value in memory),
-            _over(*memory),
-            *([_over(*_held(row))] if resident else []),
-            *([_number(replayed, 1000), _ratio(row, OURS, FLOOR_GRAPH)] if graphed else []),
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    shown = [(heading, cell) for heading, wanted, cell in columns if wanted]
+    lines = [[heading for heading, _ in shown], *([cell(row) for _, cell in shown] for row in rows)]
+    head, *body = ("| " + " | ".join(line) + " |" for line in lines)
+    return "\n".join([head, "|" + "---|" * len(shown), *body]) + "\n"
+
+
+def _megabytes(row: Row, who: str) -> float | None:
+    return row.get(who, {}).get("megabytes")
 
 
 def _held(row: Row) -> list[float | None]:

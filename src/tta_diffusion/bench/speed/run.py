@@ -12,10 +12,12 @@ from typing import Any
 
 import torch
 
+from tta_diffusion.assets import resolve
 from tta_diffusion.bench.speed import report
 from tta_diffusion.bench.speed.case import AR, FLOOR, FLOOR_GRAPH, Case, Request
 from tta_diffusion.bench.speed.worker import Apart, measure, together
 from tta_diffusion.common.progress import Progress
+from tta_diffusion.denoiser.checkpoint import read_regime
 
 
 def run(request: Request) -> list[Path]:
@@ -87,6 +89,9 @@ def _settings(request: Request) -> dict[str, Any]:
         "backbone": request.backbone,
         "engine": request.engine,
         "graphs": request.graphs,
+        "model": request.model and resolve(request.model).name,
+        "regime": request.model and read_regime(resolve(request.model)),
+        "set": request.settings,
         "steps": list(request.steps),
         "measured_steps": request.measured,
         "repeat": request.repeat,
