@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from tta_diffusion.assets import find_model
 from tta_diffusion.control.classifier import load_classifier
@@ -46,4 +49,23 @@ def load_reader(directory: str | Path, device: torch.device | str, batch_size: i
         return TextClassifier.from_pretrained(directory, device, batch_size)
     tokenizer = load_tokenizer(path.parents[1])
     model = load_classifier(path, "0", path.name, tokenizer, beside=True).model.to(device)
-    return TextClassifier(model, tokenizer, str(path), batch_size)  # type: ignore[arg-type]
+    reads = model if isinstance(model, PreTrainedModel) else ReadsTokens(model)
+    return TextClassifier(reads, tokenizer, str(path), batch_size)  # type: ignore[arg-type]
+
+
+class ReadsTokens(nn.Module):
+    """A network of `fast.light`, which takes embeddings, in the shape of a classifier that takes token ids."""
+
+    def __init__(self, light: nn.Module) -> None:
+        super().__init__()
+        self.light: Any = light
+        own = vars(self.light.config)
+        self.config = SimpleNamespace(**own | {"num_labels": len(own["id2label"])})
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.light.parameters()).device
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Any:
+        """Logits (B, C) of tokens (B, L) with a mask (B, L)."""
+        return self.light(self.light.get_input_embeddings()(input_ids), attention_mask)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -16,13 +17,13 @@ BATCHES = (1, 32)
 ROUNDS = 3  # batches that count; the one before them warms up
 
 
-def time_method(request: Request) -> dict[int, float]:
+def time_method(request: Request, sizes: Sequence[int] = BATCHES, rounds: int = ROUNDS) -> dict[int, float]:
     """Seconds a text for each size of a batch; what was timed before is read. The texts lie beside the run's own."""
     assert request.out is not None
     found = read_timing(request.out)
-    for size in BATCHES:
+    for size in sizes:
         if size not in found:
-            found[size] = _seconds(request, size)
+            found[size] = _seconds(request, size, rounds)
             write_json(request.out / TIMING, {str(key): value for key, value in found.items()})
     return found
 
@@ -32,10 +33,10 @@ def read_timing(directory: Path) -> dict[int, float]:
     return {int(key): value for key, value in json.loads(path.read_text()).items()} if path.is_file() else {}
 
 
-def _seconds(request: Request, size: int) -> float:
-    """Of a run of one prompt and one label: (1 + ROUNDS) batches."""
+def _seconds(request: Request, size: int, rounds: int) -> float:
+    """Of a run of one prompt and one label: (1 + rounds) batches."""
     assert request.out is not None
-    count = size * (1 + ROUNDS)
+    count = size * (1 + rounds)
     together = size * int(request.settings.get("candidates", 1) if request.method == "tta" else 1)  # ours counts all
     task = replace(request.task, labels=request.task.labels[:1], samples=count, aliases={}, metrics=("diversity",))
     short = replace(

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from tta_diffusion.cli.ablation import ablation
+from tta_diffusion.cli.bench_speed_table import speed_table
 from tta_diffusion.cli.bench_table import table
 from tta_diffusion.cli.speed import speed
 
@@ -32,6 +33,7 @@ Examples:
   tta bench speed --batch 8,32
   tta bench ablation sentiment --steps 20,50 --limit 10 --classifier DIR
   tta bench table configs/baselines/table.yaml --data-dir DATA --limit 10
+  tta bench speed-table --base gpt2-sized
   torchrun --nproc-per-node 8 -m tta_diffusion.cli.main bench topic --model DIR --out runs/bench/topic
 
 \b
@@ -236,6 +238,7 @@ def report_runs(
 app.command("speed")(speed)
 app.command("ablation")(ablation)
 app.command("table")(table)
+app.command("speed-table")(speed_table)
 
 
 def _run_one(request: Request, choice: ScorerChoice, score: bool) -> None:
