@@ -57,8 +57,8 @@ class Teaching:
 
 def draw(logits: Tensor, teaching: Teaching, generator: torch.Generator) -> Tensor:
     """(B,) tokens from logits (B, V): the `top_k` likeliest, of these the fewest that hold `top_p`."""
-    values, ids = (logits.float() / teaching.temperature).topk(min(teaching.top_k, logits.shape[-1]), -1)
-    chances = values.softmax(-1)
+    values, ids = logits.topk(min(teaching.top_k, logits.shape[-1]), -1)  # in their own type: half the bytes to sort
+    chances = (values.float() / teaching.temperature).softmax(-1)
     chances = chances.masked_fill(chances.cumsum(-1) - chances >= teaching.top_p, 0.0)
     return ids.gather(-1, torch.multinomial(chances, 1, generator=generator)).squeeze(-1)
 
