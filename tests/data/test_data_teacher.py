@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +14,7 @@ import torch
 
 from causal import TOKENIZER, make_causal, save_causal
 from tta_diffusion.data import teacher as subject
-from tta_diffusion.data.store import TokenStore
+from tta_diffusion.data.store import MixtureSampler, TokenStore
 from tta_diffusion.data.teacher import Layout, Teaching, continued, draw, repetition, sentence_ends, teach
 from tta_diffusion.data.writer import StoreWriter
 
@@ -51,14 +54,30 @@ def test_the_teacher_becomes_a_source_beside_those_of_the_corpus(corpus: Path, t
     assert 0 < len(rows) <= 64
     assert (rows[:, 0] == SPECIAL["bos"]).all()
     assert after.meta["fingerprint"] != before.meta["fingerprint"]
-    assert after.meta["teacher"]["temperature"] == teaching.temperature
+    assert after.meta["teachers"]["teacher"]["temperature"] == teaching.temperature
 
 
-def test_a_corpus_is_taught_once(corpus: Path, tmp_path: Path) -> None:
+def test_a_second_teacher_goes_on_from_people_under_another_name(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = save_causal(tmp_path / "teacher")
-    teach(corpus, model, tmp_path / "out", Teaching(texts=32, opening=(2, 3), tokens=20, repetition=1.0), "cpu")
-    with pytest.raises(ValueError, match="has a source 'teacher' already"):
-        teach(tmp_path / "out", model, tmp_path / "again", Teaching(texts=1), "cpu")
+    few = Teaching(texts=32, opening=(2, 3), tokens=20, repetition=1.0)
+    teach(corpus, model, tmp_path / "out", few, "cpu")
+    with pytest.raises(ValueError, match=r"has a source 'teacher' already: name the new one with --name"):
+        teach(tmp_path / "out", model, tmp_path / "again", few, "cpu")
+    asked: list[Mapping[str, float]] = []
+
+    class Watched(MixtureSampler):
+        def __init__(self, *given: Any, weights: Mapping[str, float], **rest: Any) -> None:
+            asked.append(weights)
+            super().__init__(*given, weights=weights, **rest)
+
+    monkeypatch.setattr(subject, "MixtureSampler", Watched)
+    teach(tmp_path / "out", model, tmp_path / "again", replace(few, source="second", seed=1), "cpu")
+    after = TokenStore.open(tmp_path / "again")
+    assert after.sources == ["one", "two", "teacher", "second"]
+    assert set(after.meta["teachers"]) == {"teacher", "second"}
+    assert set(asked[0]) == {"one", "two"}
 
 
 def test_the_time_limit_ends_with_what_is_written(corpus: Path, tmp_path: Path) -> None:

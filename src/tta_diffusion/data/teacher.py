@@ -5,7 +5,8 @@ have fewer: it continues the first tokens of real sequences, and what it writes 
 
     python -m tta_diffusion.data.teacher CORPUS TEACHER OUT --texts 800000
 
-TEACHER is any causal language model with a tokenizer; OUT holds the sources of CORPUS, and the source `teacher`.
+TEACHER is any causal language model with a tokenizer; OUT holds the sources of CORPUS, and the source `teacher`. It can
+be a corpus again, for a second source under another name (`--name`); openings are always people's.
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ from tta_diffusion.data.store import SPLITS, MixtureSampler, TokenStore
 from tta_diffusion.data.tokenizer import backend, load_tokenizer
 from tta_diffusion.data.writer import StoreWriter
 
-SOURCE = "teacher"
 Rows = NDArray[Any]
 
 
@@ -53,6 +53,7 @@ class Teaching:
     weight: float = 1.0  # of the new source, beside those of the corpus
     batch: int = 8192
     seed: int = 0
+    source: str = "teacher"  # name of the new source
 
 
 def draw(logits: Tensor, teaching: Teaching, generator: torch.Generator) -> Tensor:
@@ -148,7 +149,9 @@ def taught_rows(
     tokenizer = load_tokenizer(store.tokenizer_dir)
     layout = Layout(tokenizer, store.special_ids, store.length, sentence_ends(tokenizer))
     widths, cuts = random.Random(teaching.seed), random.Random(teaching.seed + 2)
-    sampler = MixtureSampler(store, "train", seed=teaching.seed)
+    taught = store.meta.get("teachers", {})
+    people = {source["name"]: source["weight"] for source in store.meta["sources"] if source["name"] not in taught}
+    sampler = MixtureSampler(store, "train", seed=teaching.seed, weights=people)
     generator = torch.Generator(model.device).manual_seed(teaching.seed)
     first = 0 if teacher.bos_token_id is None else 1
     ends = sorted({i for i in (teacher.eos_token_id, teacher.bos_token_id) if i is not None})
@@ -194,8 +197,8 @@ def teach(
 ) -> dict[str, Any]:
     """Writes the extended corpus; returns its meta.json. After `minutes` it finishes with what it has."""
     store = TokenStore.open(corpus)
-    if SOURCE in store.sources:
-        raise ValueError(f"{store.directory} has a source '{SOURCE}' already: name the corpus without it.")
+    if teaching.source in store.sources:
+        raise ValueError(f"{store.directory} has a source '{teaching.source}' already: name the new one with --name.")
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
         teacher, use_safetensors=True, dtype=dtype, trust_remote_code=False
@@ -203,7 +206,7 @@ def teach(
     model.to(torch.device(device)).eval()  # type: ignore[arg-type]
     writer = StoreWriter(out)
     number_type, pad = np.dtype(store.meta["dtype"]), store.special_ids["pad"]
-    arrays = {s: writer.array(s, SOURCE, store.length, number_type, pad) for s in SPLITS}
+    arrays = {s: writer.array(s, teaching.source, store.length, number_type, pad) for s in SPLITS}
     rng = random.Random(teaching.seed + 1)
     began = time.monotonic()
     with Progress("the teacher writes", teaching.texts, sys.stderr.isatty()) as progress:
@@ -214,7 +217,7 @@ def teach(
             if minutes is not None and time.monotonic() - began > 60 * minutes:
                 break
     entry = {
-        "name": SOURCE,
+        "name": teaching.source,
         "weight": teaching.weight,
         "splits": {split: array.close() for split, array in arrays.items()},
         "counts": {},
@@ -225,8 +228,8 @@ def teach(
     shutil.copytree(store.tokenizer_dir, writer.tokenizer_dir)
     left_out = ("format", "version", "fingerprint", "tokenizer_sha256", "sources")
     meta = {key: value for key, value in store.meta.items() if key not in left_out}
-    teaching_record = {"name": Path(teacher).name, **asdict(teaching)}
-    return writer.finish(meta | {"sources": [*store.meta["sources"], entry], "teacher": teaching_record})
+    teachers = store.meta.get("teachers", {}) | {teaching.source: {"name": Path(teacher).name, **asdict(teaching)}}
+    return writer.finish(meta | {"sources": [*store.meta["sources"], entry], "teachers": teachers})
 
 
 def _link(source: Path, target: Path) -> None:
@@ -248,6 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--weight", type=float, default=Teaching.weight, help="of the new source in training")
     parser.add_argument("--batch", type=int, default=Teaching.batch, help="texts that are written at once")
     parser.add_argument("--seed", type=int, default=Teaching.seed)
+    parser.add_argument("--name", default=Teaching.source, help="of the new source")
     parser.add_argument("--minutes", type=float, help="finish after so many minutes with what is written")
     given = parser.parse_args(arguments)
     teaching = Teaching(
@@ -257,6 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         weight=given.weight,
         batch=given.batch,
         seed=given.seed,
+        source=given.name,
     )
     device = "cuda" if torch.cuda.is_available() else "cpu"
     meta = teach(given.corpus, given.teacher, given.out, teaching, device, given.minutes)
