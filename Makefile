@@ -11,6 +11,8 @@ DATA    ?= ../shared/data
 # With MINUTES=9, a run of training stops after so long; `make model` then ends with an error that says so, and goes on
 # from there when it is called again.
 MINUTES ?=
+# Of the layers' matrices in the package (docs/packing.md).
+BITS    ?= 8
 TASKS   := sentiment toxicity
 TRAINED := runs/model-more/reduced-20-50-200-rollout/model
 LAYERS  := 0,1,2,4,7,9,10,11,15,19,20,22,24,27,28,29
@@ -56,7 +58,7 @@ model: runs/start/config.json $(TASKS:%=runs/controls/%/report.json) ## train th
 	$(BIN)/tta train configs/train/model-reduced.yaml --complete $(if $(MINUTES),run.minutes=$(MINUTES))
 	$(BIN)/tta train configs/train/model-more.yaml --complete $(if $(MINUTES),run.minutes=$(MINUTES))
 	$(MAKE) runs/controls/topic/report.json # learns from what the trained denoiser predicts
-	$(BIN)/tta model pack $(TRAINED) $(SHIPPED) --controls runs/controls --overwrite
+	$(BIN)/tta model pack $(TRAINED) $(SHIPPED) --controls runs/controls --overwrite --bits $(BITS) $(if $(filter-out 8,$(BITS)),--data data/mixed)
 	$(BIN)/tta model compare $(TRAINED) $(SHIPPED) --data data/mixed
 
 # Order-only: a newer config does not throw hours of work away. To make a piece anew, delete it.

@@ -1,4 +1,4 @@
-"""Weights in 8 bits: how far off they may be, and what damaged files say."""
+"""Weights in 8 bits or fewer: how far off they may be, and what damaged files say."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from conftest import make_denoiser
-from tta_diffusion.denoiser import quantised
+from tta_diffusion.denoiser import few_bits, quantised
 from tta_diffusion.denoiser.checkpoint import Unfilled
 from tta_diffusion.denoiser.model import SimplexDenoiser
 
@@ -83,26 +84,74 @@ def test_files_stay_below_their_limit_and_hold_everything(state, tmp_path):
         quantised.write(state, tmp_path, max_bytes=1_000)
 
 
-@pytest.mark.parametrize("damage", ["truncated", "empty", "flipped", "missing", "foreign", "mixed"])
-def test_damage_is_one_sentence(state, tmp_path, damage):
-    first, second = quantised.write(state, tmp_path, max_bytes=5_000)
+def coded(state: dict[str, torch.Tensor], bits: int = 4) -> dict[str, few_bits.Coded]:
+    return {name: few_bits.quantise(state[name], bits, 32) for name in ("a.weight", "c.weight") if name in state}
+
+
+@pytest.mark.parametrize("bits", few_bits.BITS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_fewer_bits_are_read_as_what_their_codes_say(state, tmp_path, bits, dtype):
+    state["c.weight"] = matrix(7, 45, 2, 1.0)  # no whole group, no whole byte
+    few = coded(state, bits)
+    (path,) = quantised.write(state, tmp_path, few=few)
+    assert path.name == f"model-int{bits}-00001-of-00001.safetensors"
+    assert load_file(str(path))["a.weight"].shape == (40, bits * 13), "100 columns, 8 in b bytes"
+    read = quantised.read(tmp_path, dtype)
+    assert read.keys() == state.keys()
+    for name, part in few.items():
+        assert torch.equal(read[name], quantised.dequantise(part.codes, part.scales, 32, dtype))
+    assert torch.equal(read["b.weight"], quantised.dequantise(*quantised.quantise(state["b.weight"]), dtype=dtype))
+    assert torch.equal(read["bias"], state["bias"])
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("damage", ["truncated", "empty", "flipped", "header", "missing", "foreign", "newer", "mixed"])
+def test_damage_is_one_sentence(state, tmp_path, damage, bits):
+    few = coded(state) if bits == 4 else None
+    limit = {8: 5_000, 4: 4_000}[bits]
+    first, second = quantised.write(state, tmp_path, max_bytes=limit, few=few)
     content = first.read_bytes()
-    said = {"missing": "is missing", "foreign": "not in the 8-bit format", "mixed": "two models"}
+    format_said = f"not in the {bits}-bit format of this version: upgrade"
+    said = {"missing": "is missing", "foreign": format_said, "newer": format_said, "mixed": "two models"}
     if damage == "truncated":
         first.write_bytes(content[: len(content) // 2])
     elif damage == "empty":
         first.write_bytes(b"")
     elif damage == "flipped":
         first.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    elif damage == "header":
+        one, other = (b"[4, 32, 100]", b"[5, 32, 100]") if few else (b'"I8"', b'"I9"')
+        assert one in content
+        first.write_bytes(content.replace(one, other))
     elif damage == "missing":
         second.unlink()
     elif damage == "foreign":
         save_file(load_file(str(first)), str(first))
+    elif damage == "newer":
+        with safe_open(str(first), "pt") as file:
+            metadata = file.metadata()
+        save_file(load_file(str(first)), str(first), metadata | {"version": "2"})
     else:
         quantised.write({"bias": state["bias"]}, tmp_path)
     with pytest.raises(ValueError, match=said.get(damage, "damaged")) as error:
         quantised.read(tmp_path)
     assert "\n" not in str(error.value)
+
+
+def test_files_of_the_first_release_are_read(tmp_path):
+    scales = torch.tensor([[0.5], [0.25]], dtype=torch.bfloat16)
+    stored = {"w": torch.tensor([[1, -2], [3, 127]], dtype=torch.int8), "w:scale": scales, "b": torch.tensor([1.5])}
+    metadata = {"format": "tta-int8", "version": "1", "group": "64", "crc32": "16fa134d"}
+    save_file(stored, str(tmp_path / "model-int8-00001-of-00001.safetensors"), metadata)
+    read = quantised.read(tmp_path)
+    assert read["w"].tolist() == [[0.5, -1.0], [0.75, 31.75]]
+    assert read["b"].tolist() == [1.5]
+
+
+def test_a_kind_of_tomorrow_is_one_sentence(tmp_path):
+    save_file({"a": torch.zeros(2)}, str(tmp_path / "model-int3-00001-of-00001.safetensors"))
+    with pytest.raises(ValueError, match="not in the 3-bit format of this version: upgrade"):
+        quantised.read(tmp_path)
 
 
 @pytest.mark.parametrize("model_type", ["roberta", "bert", "modernbert", "llama"])

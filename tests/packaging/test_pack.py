@@ -1,4 +1,4 @@
-"""A model directory in 8 bits, and the model that comes with the package."""
+"""A model directory in 8 bits or fewer, and the model that comes with the package."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from conftest import make_classifier, make_tokenizer
+from conftest import LENGTH, make_classifier, make_tokenizer, tiny_backbone
 from tta_diffusion import assets
 from tta_diffusion.cli import main as cli
 from tta_diffusion.denoiser import quantised
+from tta_diffusion.denoiser.checkpoint import read_weights
+from tta_diffusion.denoiser.config import DenoiserConfig
+from tta_diffusion.denoiser.model import SimplexDenoiser
+from tta_diffusion.packaging.lower import lower, plan
 from tta_diffusion.packaging.pack import pack
 from tta_diffusion.pipeline import TTAPipeline
 
@@ -60,6 +64,57 @@ def test_packing_goes_again_from_a_packed_model(packed, tmp_path):
     again = pack(packed, tmp_path / "again")
     for name, weight in quantised.read(packed).items():
         torch.testing.assert_close(quantised.read(again.directory)[name], weight, rtol=0.02, atol=0.01)
+
+
+@pytest.mark.parametrize("bits", [4, 5])
+def test_layers_in_fewer_bits(model_directory, tmp_path, bits):
+    directory = pack(model_directory, tmp_path / "small", bits=bits).directory
+    shard = f"model-int{bits}-00001-of-00001.safetensors"
+    assert [path.name for path in quantised.shards(directory)] == [shard]
+    assert (directory / "controls/sentiment/model-int8-00001-of-00001.safetensors").is_file()
+    state, loaded = read_weights(model_directory), TTAPipeline.from_pretrained(directory)
+    few = lower(state, plan(state, bits))
+    assert len(few) > 4
+    for name, weight in loaded.denoiser.state_dict().items():
+        if name in few:
+            part = few[name]
+            assert ".layer." in name
+            assert torch.equal(weight, quantised.dequantise(part.codes, part.scales, part.group))
+        elif name in state:
+            torch.testing.assert_close(weight, state[name], rtol=0, atol=0.01)
+    texts = loaded("the pizza", **SETTINGS).texts
+    assert texts == loaded("the pizza", **SETTINGS).texts
+    assert len(texts) == 2
+
+
+def test_8_bit_products_and_settled_compute_on_fewer_bits(tokenizer, tmp_path):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    source = tmp_path / "llama"
+    rope = {"rope_type": "default", "rope_theta": 1000.0}
+    raw = tiny_backbone(len(tokenizer), "llama") | {"hidden_size": 64, "rms_norm_eps": 1e-5, "rope_parameters": rope}
+    torch.manual_seed(0)
+    TTAPipeline(SimplexDenoiser(DenoiserConfig(backbone=raw, length=LENGTH)), tokenizer).save_pretrained(source)
+    directory = pack(source, tmp_path / "small", bits=4).directory
+    loaded = TTAPipeline.from_pretrained(directory, dtype=torch.int8)
+    assert all(loaded("the pizza", seed=3, steps=4, compute="settled").texts)
+
+
+def test_values_have_more_bits_than_queries():
+    state = {f"model.layers.3.self_attn.{k}_proj.weight": torch.zeros(4, 4) for k in "qkv"}
+    state |= {"model.layers.3.norm.weight": torch.zeros(4), "lm_head.weight": torch.zeros(4, 4)}
+    assert list(plan(state, 5).values()) == [4, 5, 7]
+    assert list(plan(state, 4).values()) == [4, 4, 6]
+
+
+def test_bits_that_there_are_not(model_directory, tmp_path, capsys):
+    arguments = ["model", "pack", str(model_directory), str(tmp_path / "out")]
+    assert cli.main([*arguments, "--bits", "3"]) == 2
+    assert "4 to 8 bits, not 3" in capsys.readouterr().err
+    assert cli.main([*arguments, "--data", "corpus"]) == 2
+    assert "with fewer than 8 bits only" in capsys.readouterr().err
+    assert cli.main([*arguments, "--bits", "4"]) == 0
+    assert "model-int4-00001-of-00001.safetensors" in capsys.readouterr().out
 
 
 def test_controls_may_lie_elsewhere(model_directory, tokenizer, tmp_path):

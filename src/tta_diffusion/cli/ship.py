@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Pack a trained model into 8 bits, and measure what that costs.", no_args_is_help=True)
+app = typer.Typer(help="Pack a trained model into 8 bits or fewer, and measure what that costs.", no_args_is_help=True)
 
 
 @app.command("pack")
@@ -19,14 +19,20 @@ def pack_model(
         typer.Option(metavar="DIR", help="Classifiers to put beside it, one directory each (default: SRC/controls)."),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model in DST.")] = False,
+    bits: Annotated[int, typer.Option(help="Bits of the matrices of the denoiser's layers, 4 to 8.")] = 8,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Prepared corpus; with fewer than 8 bits, rounding minds what layers read."),
+    ] = None,
 ) -> None:
-    """Write a model and its classifiers in 8 bits, no file above 50 MB, with one tokenizer for all.
+    """Write a model and its classifiers in 8 bits or fewer, no file above 50 MB, with one tokenizer for all.
 
     tta model pack runs/base/model small --controls runs/controls
+    tta model pack runs/base/model smaller --bits 4 --data data/mixed
     """
     from tta_diffusion.packaging.pack import pack
 
-    packed = pack(source, target, controls, overwrite)
+    packed = pack(source, target, controls, overwrite, bits, data)
     width = max(map(len, packed.files))
     for name, size in packed.files.items():
         typer.echo(f"{name:<{width}}  {size / 1e6:8.2f} MB")

@@ -1,1 +1,1 @@
-"""From a trained model to one that can be shipped: packing it into 8 bits, and what that costs."""
+"""From a trained model to one that can be shipped: packing it into 8 bits or fewer, and what that costs."""

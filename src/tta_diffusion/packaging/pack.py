@@ -1,4 +1,4 @@
-"""A model directory with its controls -> the same in 8 bits, with one tokenizer for all."""
+"""A model directory with its controls -> the same in 8 bits or fewer, with one tokenizer for all."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from tta_diffusion.common.atomic import finished
 from tta_diffusion.control.classifier import check_vocabulary
 from tta_diffusion.denoiser import quantised
 from tta_diffusion.denoiser.checkpoint import CONFIG, load_config, read_weights
+from tta_diffusion.packaging.calibration import calibrate
+from tta_diffusion.packaging.lower import check_bits, lower, plan
 from tta_diffusion.pipeline import CONTROLS
 
 RECORD = "run.json"  # what training says about a model
@@ -32,13 +34,23 @@ class Packed:
         return sum(self.files.values())
 
 
-def pack(source: str | Path, target: str | Path, controls: str | Path | None = None, overwrite: bool = False) -> Packed:
-    """Writes `source` in 8 bits to the directory `target`, which appears when it is complete.
+def pack(
+    source: str | Path,
+    target: str | Path,
+    controls: str | Path | None = None,
+    overwrite: bool = False,
+    bits: int = 8,
+    data: str | Path | None = None,
+) -> Packed:
+    """Writes `source` to the directory `target`, which appears when it is complete.
 
     Args:
         controls: the directory of the classifiers, by name; None: `source`/controls.
+        bits: of the matrices of the denoiser's layers, more or less (`lower`); all others have 8.
+        data: a prepared corpus, for fewer than 8 bits: rounding then minds what the layers read (`compensation`).
     """
     source, target = Path(source), Path(target)
+    check_bits(bits, data)
     config, tokenizer = load_config(source), _tokenizer(source)
     _require_finished(source)
     if (target / CONFIG).is_file() and not overwrite:
@@ -46,7 +58,9 @@ def pack(source: str | Path, target: str | Path, controls: str | Path | None = N
     with finished(target, overwrite, CONFIG) as temporary:
         (temporary / CONFIG).write_text(json.dumps(config.to_dict(), indent=2, sort_keys=True) + "\n")
         _copy(source, temporary, (CARD, *TOKENIZER))
-        quantised.write(read_weights(source), temporary)
+        state = read_weights(source)
+        grams = calibrate(source, data) if data is not None else None
+        quantised.write(state, temporary, few=lower(state, plan(state, bits), grams) if bits < 8 else None)
         for path in sorted(Path(controls or source / CONTROLS).glob("*/config.json")):
             _pack_control(path.parent, temporary / CONTROLS / path.parent.name, tokenizer)
     files = {str(path.relative_to(target)): path.stat().st_size for path in sorted(target.rglob("*")) if path.is_file()}
