@@ -220,12 +220,13 @@ def test_guidance_is_off_without_a_control(pipeline, monkeypatch):
     assert pipeline("we", seed=0, **FAST).texts
 
 
-def test_the_penalty_on_other_classes_is_a_setting(pipeline):
+@pytest.mark.parametrize(("name", "default", "value"), [("penalty", 0.0, 0.3), ("enough", 1.0, 0.9)])
+def test_how_a_classifier_scores_is_a_setting(pipeline, name, default, value):
     plain, _ = pipeline._sampler("sentiment=positive", {})
-    pushed, _ = pipeline._sampler("sentiment=positive", {"penalty": 0.3})
-    assert [s.guidance.objectives[0][0].penalty for s in (plain, pushed)] == [0.0, 0.3]
+    pushed, _ = pipeline._sampler("sentiment=positive", {name: value})
+    assert [getattr(s.guidance.objectives[0][0], name) for s in (plain, pushed)] == [default, value]
     again, _ = pipeline._sampler("sentiment=positive", {})
-    assert again.guidance.objectives[0][0].penalty == 0.0
+    assert getattr(again.guidance.objectives[0][0], name) == default
 
 
 @pytest.mark.parametrize("name", ["score_batch", "judged_at_once"])  # the latter is its old name

@@ -68,6 +68,7 @@ class GenerationConfig:
     guidance_start: float = 1.0
     guidance_stop: float = 0.0
     strength_schedule: str = "constant"
+    enough: float = 1.0  # a text to which a classifier gives this probability of its label is not pushed; 1: all are
     penalty: float = 0.0  # weight of the wrong classes' log p in a classifier's score
     score_batch: int = 0  # texts that a classifier scores at once; 0: as many as keep memory small
     importance: str = "embeddings"
@@ -176,8 +177,8 @@ def make_sampler(denoiser: Denoiser, objectives: Objectives, config: GenerationC
         config.support,
         config.max_strength,
     )
-    asked: dict[str, Any] = {"penalty": config.penalty, "score_batch": config.score_batch}
-    if given := {name: value for name, value in asked.items() if value}:
+    asked: dict[str, Any] = {"penalty": config.penalty, "score_batch": config.score_batch, "enough": config.enough}
+    if given := {name: value for name, value in asked.items() if value != getattr(AttributeObjective, name)}:
         objectives = [(replace(o, **given) if isinstance(o, AttributeObjective) else o, w) for o, w in objectives]
     allocation = parse_allocation(config.allocation)
     if allocation.needs_guidance and all(getattr(objective, "pins_only", False) for objective, _ in objectives):

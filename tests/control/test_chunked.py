@@ -56,6 +56,37 @@ def test_guidance_in_pieces_is_guidance(size, top, importance, penalty):
     assert bool((found[1][1][4, 3:] == 0).all()), "behind the end nothing is important"
 
 
+@pytest.mark.parametrize("size", [1, BATCH])
+def test_a_text_that_is_sure_enough_is_not_pushed(size):
+    canvas, logits, config = sheet(), DenseLogits(drafts()), GuidanceConfig(50.0, iterations=1)
+    plain = Guidance([(objective(score_batch=size), 1.0)], config)
+    ids = logits.values.argmax(-1)
+    text = SoftText(logits.values, canvas, 0.5)
+    found = objective().judge(text).log_prob.exp()
+    middle = float(found.sort().values[1:3].mean())
+    sure = found >= middle
+    assert 0 < int(sure.sum()) < BATCH
+    asked = Guidance([(objective(score_batch=size, enough=middle), 1.0)], config)
+    before, after = (guidance(logits, canvas, 0.5) for guidance in (plain, asked))
+    assert torch.equal(after.logits.values[sure], logits.values[sure])
+    assert bool((after.importance[sure] == 0).all())
+    assert torch.equal(after.logits.values[~sure], before.logits.values[~sure])
+    assert torch.equal(after.importance[~sure], before.importance[~sure])
+    assert torch.equal(asked.scores(ids, canvas, V), plain.scores(ids, canvas, V)), "candidates are still told apart"
+
+
+@pytest.mark.parametrize("enough", [0.0, 1.1, -1.0])
+def test_enough_is_a_probability(enough):
+    with pytest.raises(ValueError, match="enough is a probability above 0, at most 1"):
+        objective(enough=enough)
+
+
+def test_what_is_enough_belongs_to_a_recorded_push():
+    network = make_classifier(V)
+    one, other = (AttributeObjective("mood", network, 1, enough=p) for p in (1.0, 0.9))
+    assert one.capture_key != other.capture_key
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_scores_and_gradients_of_each_text(dtype):
     one = objective(penalty=0.3, score_batch=BATCH)
@@ -114,7 +145,9 @@ def test_what_is_kept_for_the_backward_pass_is_one_gradient():
 
 
 def test_how_many_is_part_of_a_recording_and_checked():
-    assert objective(score_batch=2).capture_key[-1] == 2
+    network = make_classifier(V)
+    one, other = (AttributeObjective("mood", network, 1, score_batch=n) for n in (2, 3))
+    assert one.capture_key != other.capture_key
     with pytest.raises(ValueError, match="at least 0"):
         objective(score_batch=-1)
 

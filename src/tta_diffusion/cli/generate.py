@@ -132,6 +132,10 @@ def generate(
         option("Push from this time on (1 is noise, 0 is text).", "--guidance-start", example="0.9"),
     ] = None,
     guidance_stop: Annotated[float | None, option("Push down to this time.", "--guidance-stop", example="0.2")] = None,
+    enough: Annotated[
+        float | None,
+        option("Leave a text alone while its classifier gives it this probability.", "--enough", example="0.9"),
+    ] = None,
     penalty: Annotated[
         float | None,
         option("Push away from the other classes too, with this weight.", "--penalty", example="0.02"),

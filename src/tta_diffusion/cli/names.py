@@ -120,6 +120,7 @@ SETTINGS = {
     "guidance_start": Setting(float, 1.0),
     "guidance_stop": Setting(float, 0.0),
     "strength_schedule": Setting(str, "constant"),
+    "enough": Setting(float, 1.0),
     "penalty": Setting(float, 0.0),
     "score_batch": Setting(int, 0),
     "importance": Setting(str, "embeddings"),

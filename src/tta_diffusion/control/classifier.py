@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import weakref
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -37,7 +38,8 @@ class AttributeObjective:
     """log p(label | text), with the gradient flowing through the expected input embeddings.
 
     score = log p(y) - penalty * sum_{c != y} log p(c). The public TTA code uses penalty = 1 / batch size; here the
-    weight does not depend on the batch, and 0 is the paper's equation.
+    weight does not depend on the batch, and 0 is the paper's equation. Where p(y) >= `enough` the score is
+    constant: a text that is sure of its label is left alone, and none of its tokens is important.
     """
 
     name: str
@@ -45,11 +47,14 @@ class AttributeObjective:
     label: int
     penalty: float = 0.0
     score_batch: int = 0  # texts scored at once; 0: as many as keep memory small
+    enough: float = 1.0  # 1: every text is pushed
     embeds_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.score_batch < 0:
             raise ValueError(f"score_batch must be at least 0 (0: automatic), got {self.score_batch}")
+        if not 0 < self.enough <= 1:
+            raise ValueError(f"enough is a probability above 0, at most 1 (1: never enough), got {self.enough}")
         self.model.requires_grad_(False).eval()
 
     def prepare(self, canvas: Canvas) -> Canvas:
@@ -71,14 +76,17 @@ class AttributeObjective:
         if type(self) is not AttributeObjective:
             return None
         network = (weakref.ref(self.model), places_of(self.model), self.model.training)
-        return (*network, self.name, self.label, self.penalty, self.score_batch)
+        return (*network, self.name, self.label, self.penalty, self.score_batch, self.enough)
 
     def _score(self, embeds: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """The score and log p(label), (n,) each, of n texts."""
         logits = self.model(inputs_embeds=embeds, attention_mask=mask).logits
         log_probs = logits.float().log_softmax(-1)
         log_prob = log_probs[:, self.label]
-        return log_prob - self.penalty * self._others(log_probs), log_prob
+        score = log_prob - self.penalty * self._others(log_probs)
+        if self.enough < 1:
+            score = torch.where(log_prob.detach() >= math.log(self.enough), score.detach(), score)
+        return score, log_prob
 
     def _attention_mask(self, mask: Tensor) -> Tensor:
         """transformers asks a (B, L) mask whether it masks anything, for which a GPU must be waited for: there, the

@@ -38,6 +38,7 @@ class Asked(BaseModel):
     allocation: Name | None = None
     strength: Number | None = None
     iterations: Count | None = None
+    enough: Number | None = None
     feedback: Name | Number | None = None
     temperature: Number | None = None
     top_p: Number | None = None
