@@ -30,7 +30,7 @@ class Commands(LazyGroup):
         ),
         "train-baseline": Entry("tta_diffusion.cli.train_baseline", "app", "Train what a baseline of `bench` needs."),
         "lexical": Entry("tta_diffusion.cli.lexical", "app", "Prepare and train what trees, spans and tags need."),
-        "model": Entry("tta_diffusion.cli.ship", "app", "Pack a trained model into few bits, and measure the cost."),
+        "model": Entry("tta_diffusion.cli.ship", "app", "Pack a trained model into 8 bits or fewer, at what cost."),
         "bench": Entry("tta_diffusion.cli.bench", "app", "Benchmark methods on the paper's tasks."),
         "trace": Entry("tta_diffusion.cli.trace", "app", "Look at how texts came to be, step by step."),
         "analyze": Entry(
