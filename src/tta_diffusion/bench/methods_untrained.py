@@ -95,27 +95,32 @@ def masked_model(folder: Path) -> Path:
 
 
 def gaussian_model(folder: Path) -> Path:
-    """Diffusion-LM with the backbone, the tokenizer and the classifiers of our model."""
+    """Diffusion-LM."""
+    return untrained_denoiser("gaussian", folder / "gaussian", self_conditioning="concat")
+
+
+def untrained_denoiser(regime: str, out: Path, **settings: Any) -> Path:
+    """A model of another regime with the backbone, the tokenizer and the classifiers of our model; made once."""
     import torch
 
     from tta_diffusion.denoiser.config import DenoiserConfig
     from tta_diffusion.denoiser.embedding_model import EmbeddingDenoiser
+    from tta_diffusion.denoiser.token_model import TokenDenoiser
     from tta_diffusion.pipeline import CONTROLS, TTAPipeline
 
-    out, ours = folder / "gaussian", Path(find_model(None))
+    ours, tokenizer = Path(find_model(None)), our_tokenizer()
     if not (out / "denoiser.json").is_file():
         own = json.loads((ours / "denoiser.json").read_text())
+        shape = {"backbone": own["backbone"], "length": own["length"], "regime": regime} | settings
         torch.manual_seed(0)
-        config = DenoiserConfig(
-            backbone=own["backbone"],
-            length=own["length"],
-            regime="gaussian",
-            schedule="sqrt",
-            embedding_width=128,
-            self_conditioning="concat",
-        )
+        made: EmbeddingDenoiser | TokenDenoiser
+        if regime == "gaussian":
+            made = EmbeddingDenoiser(DenoiserConfig(**shape, schedule="sqrt", embedding_width=128))
+        else:
+            mask = tokenizer.mask_token_id if regime == "masked" else None
+            made = TokenDenoiser(DenoiserConfig(**shape, schedule="linear", mask_token=mask))
         with finished(out, overwrite=False, mark="denoiser.json") as temporary:
-            TTAPipeline(EmbeddingDenoiser(config), our_tokenizer()).save_pretrained(temporary)
+            TTAPipeline(made, tokenizer).save_pretrained(temporary)
             if (ours / CONTROLS).is_dir():
                 shutil.copytree(ours / CONTROLS, temporary / CONTROLS)
     return out
