@@ -141,10 +141,9 @@ def _plot(rows: list[Row], theirs: str, path: Path) -> list[Path]:
     if not shown:
         return []
     figure, axes = pyplot.subplots(figsize=(8, 1 + 0.5 * len(shown)))
-    for shift, who, name, colour in ((0.2, PUBLISHED, theirs, "#b5651d"), (-0.2, OURS, OURS, "#1f77b4")):
-        ratios = over_floor(shown, who)
-        if not ratios:
-            continue
+    contenders = ((PUBLISHED, theirs, "#b5651d"), (OURS, OURS, "#1f77b4"))
+    drawn = [(name, colour, ratios) for who, name, colour in contenders if (ratios := over_floor(shown, who))]
+    for (name, colour, ratios), shift in zip(drawn, (0.2, -0.2) if len(drawn) == 2 else (0.0,), strict=False):
         places = [place + shift for place in ratios]
         bars = axes.barh(places, list(ratios.values()), height=0.38, color=colour, label=name)
         axes.bar_label(bars, fmt="%.2f", padding=2)
