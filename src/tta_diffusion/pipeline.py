@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tta_diffusion.assets import resolve, shipped_model
 from tta_diffusion.common.devices import find_device, find_dtype
-from tta_diffusion.common.randomness import Randomness
+from tta_diffusion.common.randomness import ENDING, Randomness
 from tta_diffusion.control.free_guidance import labels_used
 from tta_diffusion.control.parse import ControlLibrary, Controls, parse_controls
 from tta_diffusion.denoiser.checkpoint import read_regime
@@ -297,9 +297,11 @@ class TTAPipeline:
             begin = None
             if start is not None:
                 begin = sampler.process.begin(start.ids[low:high].to(device), start.times[low:high].to(device))
-            sheet = canvas.rows(low, high).to(device)
+            sheet, randomness = canvas.rows(low, high).to(device), Randomness.from_seeds(seeds, device)
+            if config.ends == "drawn" and start is None:
+                sheet = sheet.end_drawn(randomness.draws(0, ENDING, 1)[:, 0])
             here = peers.rows(low, high) if peers else None
-            output = sampler.sample(sheet, Randomness.from_seeds(seeds, device), begin, callback, trace, here)
+            output = sampler.sample(sheet, randomness, begin, callback, trace, here)
             if peers and here:
                 peers = replace(peers, finished=here.remember(output.ids, sheet))
             sequences.append(output.ids.cpu())

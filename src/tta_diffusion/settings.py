@@ -21,6 +21,7 @@ from tta_diffusion.sampling.settled_prediction import Settling
 
 MOST_STEPS = 20_000
 COMPUTE = ("exact", "settled")
+ENDS = ("model", "drawn")
 FEEDBACK = {"guided": 1.0, "plain": 0.0}
 # Old names, understood for one more version.
 RENAMED = {"judged_at_once": "score_batch", "stutter": "local_repetition_penalty"}
@@ -49,6 +50,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "step_rule": "ddpm",
         "time_conditioning": "global",
         "min_length": 0,
+        "ends": "model",
         "snap": True,
         "early_exit": False,
     }
@@ -92,6 +94,7 @@ class GenerationConfig:
     time_conditioning: str | None = None  # None: what the model was trained for
     max_length: int | None = None  # tokens on the sheet; None: what the model was trained for
     min_length: int = 0  # the text does not end before so many tokens, prompt included; given ends win
+    ends: str = "model"  # where a text ends: the model decides; drawn: evenly between min_length and the whole sheet
     snap: bool = False
     early_exit: bool = True
     graphs: bool = True  # on a GPU, replay a step recorded once (docs/speed.md)
@@ -125,6 +128,8 @@ class GenerationConfig:
         for name in ("variety", "local_repetition_penalty"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be a finite number of at least 0 (0: off), got {getattr(self, name)}")
+        if self.ends not in ENDS:
+            raise ValueError(f"Unknown ends '{self.ends}'.{closest(self.ends, list(ENDS))}")
         _ = self.feedback_share
         _ = self.settling
 

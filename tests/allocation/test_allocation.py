@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 
 from tta_diffusion.allocation import POLICIES, SIGNALS, Allocation, Moment, parse_allocation
 from tta_diffusion.common.randomness import Randomness
+from tta_diffusion.diffusion.grid import make_grid
 from tta_diffusion.diffusion.schedule import cosine, linear
+from tta_diffusion.theory.information import undecided_share
 from tta_diffusion.tokens.logits import DenseLogits
 
 BOUNDED = sorted(set(POLICIES) - {"random", "fixed", "centred"})
@@ -151,6 +154,29 @@ def test_top_k_freezes_the_most_important():
     assert Allocation("top-k", (2.0,)).times(0.5, importance, free, free)[0].tolist() == [0, 0.5, 0, 0.5, 0]
 
 
+@given(times, st.floats(0.2, 5), st.permutations(range(9)), st.sampled_from([cosine, linear]))
+def test_settle_keeps_the_surest_and_leaves_the_rest_open(u, power, order, alpha_bar):
+    """As many as the curve of the grid `information` says, whatever the values behind the order are."""
+    sure = torch.tensor([[2.0**-place for place in order]], dtype=torch.float64)
+    free = torch.ones(1, 9, dtype=torch.bool)
+    result = Allocation("settle", (power,)).times(u, sure, free, free, alpha_bar=alpha_bar)[0]
+    left = float(undecided_share(alpha_bar, torch.tensor(u, dtype=torch.float64)))
+    wanted = min(round((1 - left) ** power * 9), 8)  # the least sure token never settles
+    assert [place for place, time in sorted(zip(order, result.tolist(), strict=True)) if time == 0 < u] == (
+        list(range(wanted)) if u > 0 else []
+    )
+    assert set(result.tolist()) <= {0.0, u}
+
+
+@pytest.mark.parametrize("steps", [9, 18, 45])
+def test_on_the_grid_information_settle_decides_as_many_tokens_at_every_step(steps):
+    free, sure = torch.ones(1, 90, dtype=torch.bool), torch.arange(90, dtype=torch.float64)[None]
+    grid = make_grid("information", steps, cosine, 12288).tolist()
+    settled = [int((Allocation("settle").times(u, sure, free, free, alpha_bar=cosine) == 0).sum()) for u in grid]
+    assert settled[0] == 0
+    assert all(abs(b - a - 90 // steps) <= 1 for a, b in pairwise(settled))
+
+
 def test_random_and_fixed():
     draws = torch.tensor([[0.1, 0.9, 0.4]], dtype=torch.float64)
     free = torch.tensor([[True, True, False]])
@@ -182,9 +208,10 @@ def test_monotone_never_raises_a_time():
 
 
 def test_policies_that_may_raise_a_time_later_say_so():
-    rising = ["random", "fixed:0.9+warmup:0.5", "centred", "adaptive:0.3@spread", "halves", "matched(random)"]
-    falling = ["constant", "adaptive:0.3", "random+monotone", "fixed:0+warmup:0.5", "fixed:0.9", "matched(linear)"]
-    assert [parse_allocation(spec).falls for spec in rising + falling] == [False] * 6 + [True] * 6
+    rising = ["random", "fixed:0.9+warmup:0.5", "centred", "adaptive:0.3@spread", "halves", "matched(random)", "settle"]
+    falling = ["constant", "adaptive:0.3", "random+monotone", "fixed:0.9", "matched(linear)", "settle+monotone"]
+    assert not any(parse_allocation(spec).falls for spec in rising)
+    assert all(parse_allocation(spec).falls for spec in falling)
 
 
 @st.composite
@@ -195,7 +222,7 @@ def allocations(draw):
         arguments = tuple(sorted(draw(times) for _ in POLICIES.get(name).defaults))
         if name == "top-k":
             arguments = (float(draw(st.integers(1, 9))),)
-        if name == "ar-diffusion":
+        if name in ("ar-diffusion", "settle"):
             arguments = (draw(st.floats(0.01, 100)),)
     reads = draw(st.sampled_from([None, *SIGNALS])) if POLICIES.get(name).signal else None
     return Allocation(name, arguments, reads, draw(times), *(draw(st.booleans()) for _ in range(3)))
@@ -229,6 +256,7 @@ def test_a_specification_reads_back(allocation):
         ("top-k:0", "whole number of tokens"),
         ("top-k:2.5", "whole number of tokens"),
         ("budgeted:7", "share of the noise budget must be between 0 and 1"),
+        ("settle:0", "the power of settle must be above 0, got 0"),
         ("adaptive+warmup:2", "warmup must be between 0 and 1"),
         ("adaptive+warmup", "not an allocation wrapper"),
         ("adaptive+monoton", r"Did you mean 'monotone'\?"),

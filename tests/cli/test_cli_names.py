@@ -21,7 +21,7 @@ from tta_diffusion.diffusion.noise import ENGINES
 from tta_diffusion.diffusion.schedule import SCHEDULES
 from tta_diffusion.diffusion.simplex import STEPS
 from tta_diffusion.pipeline import GenerationConfig
-from tta_diffusion.settings import COMPUTE
+from tta_diffusion.settings import COMPUTE, ENDS
 
 
 def test_names_match_the_registries() -> None:
@@ -39,6 +39,7 @@ def test_names_match_the_registries() -> None:
         (names.FORMS, FORMS),
         (names.ORDERS, ORDERS),
         (names.COMPUTE, COMPUTE),
+        (names.ENDS, ENDS),
     ]
     for written, registered in pairs:
         assert sorted(written) == sorted(registered)

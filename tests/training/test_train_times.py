@@ -160,7 +160,17 @@ def test_independent_times_are_uniform_and_depend_on_nothing() -> None:
     assert float(torch.corrcoef(late.T).triu(1).abs().max()) < 4 / math.sqrt(2000)
 
 
-@pytest.mark.parametrize("name", ["allocation_share", "independent_share", "loss_aware_share"])
+def test_settled_tokens_stand_among_tokens_at_the_shared_time() -> None:
+    """Half of the sequences, any number of tokens settled in each."""
+    sampler = TimeSampler(TimeSettings(allocation_share=1.0, settled_share=0.5))
+    times = sampler.per_token(torch.full((4000,), 0.6), 32, generator(1))
+    apart = ((times == 0) | (times == 0.6)).all(-1)
+    assert float(apart.double().mean()) == pytest.approx(0.5, abs=0.03)
+    share = (times[apart] == 0).double().mean(-1)
+    assert [float(share.quantile(q)) for q in (0.1, 0.5, 0.9)] == pytest.approx([0.1, 0.5, 0.9], abs=0.06)
+
+
+@pytest.mark.parametrize("name", ["allocation_share", "independent_share", "settled_share", "loss_aware_share"])
 @pytest.mark.parametrize("value", [-0.1, 1.1])
 def test_shares_lie_between_0_and_1(name: str, value: float) -> None:
     model = ModelSettings(start="somewhere")

@@ -63,7 +63,7 @@ class Allocation:
     def falls(self) -> bool:
         """False for a policy that may raise a token's time although the global one falls."""
         late_fixed = self.policy == "fixed" and self.warmup > 0 and bool(self.arguments and self.arguments[0])
-        rises = self.policy in ("random", "centred") or self.signal in _DRAWN
+        rises = self.policy in ("random", "centred", "settle") or self.signal in _DRAWN
         return self.monotone or not (rises or late_fixed)
 
     def read(self, now: Moment) -> Tensor | None:
@@ -93,14 +93,14 @@ class Allocation:
             free: (B, L) True where tokens are generated, not pinned.
             counted: (B, L) free positions inside the text: padding after its end is not normalised over.
             before: (B, L) the times of the last step, for `monotone`.
-            alpha_bar: the noise schedule, for `budgeted`.
+            alpha_bar: the noise schedule, for policies that need it.
         """
         entry = POLICIES.get(self.policy)
         wanted = entry.signal is None or signal is not None
         name = self.policy if wanted and u <= 1 - self.warmup else "constant"
         function = POLICIES.get(name).function
         arguments = self._named() if name == self.policy else {}
-        if name == "budgeted" and alpha_bar is not None:
+        if POLICIES.get(name).scheduled and alpha_bar is not None:
             arguments["alpha_bar"] = alpha_bar
         global_time = torch.full((len(free), 1), u, dtype=torch.float64, device=free.device)
         read = torch.zeros(free.shape, dtype=torch.float64, device=free.device)

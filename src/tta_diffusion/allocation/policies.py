@@ -17,6 +17,7 @@ from torch import Tensor
 from tta_diffusion.common.registry import Registry
 from tta_diffusion.diffusion.schedule import cosine, time_at
 from tta_diffusion.theory.budget import affine_allocation
+from tta_diffusion.theory.information import undecided_share
 
 Policy = Callable[..., Tensor]
 
@@ -28,16 +29,19 @@ class PolicyEntry:
     function: Policy
     signal: str | None
     defaults: dict[str, float]
+    scheduled: bool = False  # it is handed the noise schedule as `alpha_bar`
 
 
 POLICIES: Registry[PolicyEntry] = Registry("allocation policy")
 
 
-def register(name: str, signal: str | None = None, **defaults: float) -> Callable[[Policy], Policy]:
+def register(
+    name: str, signal: str | None = None, scheduled: bool = False, **defaults: float
+) -> Callable[[Policy], Policy]:
     """`@register("mine", signal="importance", strength=0.5)`: the names are those of the function's arguments."""
 
     def add(function: Policy) -> Policy:
-        POLICIES.register(name)(PolicyEntry(function, signal, defaults))
+        POLICIES.register(name)(PolicyEntry(function, signal, defaults, scheduled))
         return function
 
     return add
@@ -171,7 +175,31 @@ def top_k(u: Tensor, signal: Tensor, positions: Tensor, mask: Tensor, count: flo
     return torch.where(frozen, 0.0, u)
 
 
-@register("budgeted", signal="importance", share=0.8)
+@register("settle", signal="confidence", scheduled=True, power=1.0)
+def settle(
+    u: Tensor,
+    signal: Tensor,
+    positions: Tensor,
+    mask: Tensor,
+    power: float,
+    alpha_bar: Callable[[Tensor], Tensor] = cosine,
+) -> Tensor:
+    """The surest tokens settle one after the other: u_i = 0 for the share (1 - F(u))^power of them, u for the rest.
+
+    F(u) is the part of a text that is open at time u (`theory.information`), so on the grid `information` each step
+    settles as many tokens as the one before. A step then decides N / T tokens beside settled neighbours, not all N at
+    once from marginals that do not know of each other. Equal signals settle together; if all are equal, none does.
+    """
+    if not power > 0:
+        raise ValueError(f"the power of settle must be above 0, got {power:g}")
+    wanted = ((1 - undecided_share(alpha_bar, u)).clamp(0, 1) ** power * mask.sum(-1, keepdim=True)).round().long()
+    scaled = normalise(signal, mask)
+    ranked = scaled.masked_fill(~mask, -1.0).sort(-1, descending=True).values
+    threshold = ranked.gather(-1, (wanted - 1).clamp_min(0).expand(len(mask), 1))
+    return torch.where(mask & (wanted > 0) & (scaled >= threshold) & (scaled > 0), 0.0, u)
+
+
+@register("budgeted", signal="importance", scheduled=True, share=0.8)
 def budgeted(
     u: Tensor,
     signal: Tensor,

@@ -230,6 +230,10 @@ def generate(
         int | None,
         option("Tokens before the text may end, prompt included.", "--min-length", example="40", min=0),
     ] = None,
+    ends: Annotated[
+        str | None,
+        option("Where a text ends: model, or drawn evenly behind --min-length.", "--ends", example="drawn"),
+    ] = None,
     grid: Annotated[
         str | None,
         option(f"Times of the steps: {names.listed(names.GRIDS)}.", "--grid", example="decided"),

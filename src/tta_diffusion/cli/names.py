@@ -20,6 +20,7 @@ POLICIES = {
     "centred": "adaptive with the mean time of constant: noise moves only",
     "halves": "every other token at half (halves:0.5) the time, in turns",
     "top-k": "the 5 (top-k:5) that matter most to the control are frozen",
+    "settle": "the surest tokens settle one by one, the others go on",
     "budgeted": "80% (0.8) of the noise, least where the control cares",
 }
 WRAPPERS = {
@@ -92,6 +93,10 @@ COMPUTE = {
     "exact": "every token at every step",
     "settled": "what is certain is computed anew every few steps only",
 }
+ENDS = {
+    "model": "the model decides where a text ends",
+    "drawn": "a text ends at a place drawn evenly between --min-length and --max-length",
+}
 PRESETS = {
     "paper": "every choice of the authors' released code that a setting can express",
 }
@@ -144,6 +149,7 @@ SETTINGS = {
     "time_conditioning": Setting(str, None),
     "max_length": Setting(int, None),
     "min_length": Setting(int, 0),
+    "ends": Setting(str, "model"),
     "snap": Setting(bool, False),
     "early_exit": Setting(bool, True),
     "graphs": Setting(bool, True),

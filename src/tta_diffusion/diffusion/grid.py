@@ -13,7 +13,7 @@ from torch import Tensor
 from tta_diffusion.common.registry import Registry
 from tta_diffusion.diffusion.schedule import AlphaBar
 from tta_diffusion.theory.duality import simplex_to_uniform
-from tta_diffusion.theory.information import token_uncertainty
+from tta_diffusion.theory.information import undecided_share
 
 Grid = Callable[[int, AlphaBar, int], Tensor]
 GRIDS: Registry[Grid] = Registry("time grid")
@@ -53,8 +53,7 @@ def information(steps: int, alpha_bar: AlphaBar, vocab_size: int, share: float =
     `decided`: a token whose argmax is still lost in noise is no longer quite unknown.
     """
     fine = torch.linspace(0, 1, 513, dtype=torch.float64)
-    uncertain = token_uncertainty(alpha_bar(fine))
-    return _quantiles(steps, fine, (1 - share) * fine + share * uncertain / uncertain[-1])
+    return _quantiles(steps, fine, undecided_share(alpha_bar, fine, share))
 
 
 def _quantiles(steps: int, fine: Tensor, cdf: Tensor) -> Tensor:

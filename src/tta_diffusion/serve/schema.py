@@ -47,6 +47,7 @@ class Asked(BaseModel):
     local_repetition_penalty: Number | None = None
     candidates: Count | None = None
     min_length: Count | None = None
+    ends: Name | None = None
     grid: Name | None = None
     compute: Name | None = None
 

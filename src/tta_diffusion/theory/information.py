@@ -11,11 +11,24 @@ h nats in pure noise, none in a clean text. What a step tells the denoiser is th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
+AlphaBar = Callable[[Tensor], Tensor]
 WORD_ENTROPY = 7.5  # h: nats of an English subword that nothing is known of
 _NODES = 8 * torch.linspace(-1, 1, 257, dtype=torch.float64)
+
+
+def undecided_share(alpha_bar: AlphaBar, u: Tensor, weight: float = 0.8) -> Tensor:
+    """F(u) = (1 - weight) u + weight H(u) / H(1): the part of what a text has to say that is open at time u.
+
+    1 in pure noise, 0 in a clean text. The grid `information` has its steps at equal parts of F, and the policy
+    `settle` leaves this share of the tokens open. (...) -> (...), float64.
+    """
+    known = token_uncertainty(alpha_bar(torch.ones((), dtype=torch.float64, device=u.device)))
+    return (1 - weight) * u.double() + weight * token_uncertainty(alpha_bar(u.double())) / known
 
 
 def token_uncertainty(alpha_bar: Tensor, entropy: float = WORD_ENTROPY) -> Tensor:

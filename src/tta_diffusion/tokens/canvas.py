@@ -66,6 +66,19 @@ class Canvas:
         tail = ([self.special.end] + [self.special.pad] * room)[: room - position]
         return self.pin(row, position, tail).forbid_end(row, position)
 
+    def end_drawn(self, draws: Tensor) -> Canvas:
+        """Every text ends at a place of its own: draws (B,) in (0, 1) spread it evenly from the first place where it
+        may end to the end of the sheet, which needs no end token. A row whose last token is given stays as it is.
+        """
+        places = torch.arange(1, self.ids.shape[1] + 1, device=self.ids.device)
+        first = (places * (self.no_end | self.pinned)).amax(-1)
+        stop = first + (draws * (len(places) + 1 - first)).long()  # (B,)
+        tail = (places > stop[:, None]) & ~self.pinned[:, -1:]
+        ids = self.ids.masked_fill(tail, self.special.pad)
+        ids = torch.where(tail & (places == stop[:, None] + 1), self.special.end, ids)
+        closed = (places <= stop[:, None]) & ~self.pinned[:, -1:]
+        return replace(self, ids=ids, pinned=self.pinned | tail, no_end=self.no_end | closed)
+
     def repeat(self, times: int) -> Canvas:
         """Every row `times` times in a row."""
         ids, pinned, no_end = (x.repeat_interleave(times, 0) for x in (self.ids, self.pinned, self.no_end))

@@ -16,7 +16,13 @@ CHOICES = {
     "run.sharding": ("ddp", "fsdp"),
 }
 AT_LEAST_ONE = ("optim.steps", "optim.batch", "optim.micro_batch", "run.save_every", "run.eval_every", "run.log_every")
-SHARES = ("time.allocation_share", "time.independent_share", "time.loss_aware_share", "condition.label_dropout")
+SHARES = (
+    "time.allocation_share",
+    "time.independent_share",
+    "time.settled_share",
+    "time.loss_aware_share",
+    "condition.label_dropout",
+)
 LABELLED = ("uniform", "masked")  # regimes whose networks can be told labels
 
 
@@ -70,6 +76,7 @@ class TimeSettings:
     low: float = 0.0  # times are drawn from [low, 1]
     allocation_share: float = 0.5  # share of sequences whose tokens get times of their own
     independent_share: float = 0.0  # of those: every token at a time of its own, whatever the shared one
+    settled_share: float = 0.0  # of those: a drawn share of the tokens at time 0, the rest at the shared one
     loss_aware_share: float = 0.7  # share of the density that follows the slope of the loss
 
     @property

@@ -60,8 +60,9 @@ class TimeSampler:
         """(B, L) from shared times (B,): u for most sequences, times of their own for the tokens of the others.
 
         The shapes are those of the policies: u_i = u (1 - w s_i) with s independent, a rising or falling ramp (linear,
-        backward-linear), or 1 for a few settled tokens among unsettled ones (adaptive, top-k); and, for
-        `independent_share` of these sequences, u_i uniform in (0, 1) whatever u is (random).
+        backward-linear), or 1 for a few settled tokens among unsettled ones (adaptive, top-k); for
+        `independent_share` of these sequences, u_i uniform in (0, 1) whatever u is (random); and for `settled_share`
+        of them u_i = 0 for a share of the tokens that is drawn evenly from (0, 1), u for the rest (settle).
         """
         batch = len(u)
         noise = torch.rand(batch, length, generator=generator)
@@ -75,6 +76,10 @@ class TimeSampler:
         if self.settings.independent_share > 0:
             apart = torch.rand(batch, 1, generator=generator) < self.settings.independent_share
             allocated = torch.where(apart, torch.rand(batch, length, generator=generator), allocated)
+        if self.settings.settled_share > 0:
+            apart = torch.rand(batch, 1, generator=generator) < self.settings.settled_share
+            settled = torch.rand(batch, length, generator=generator) < torch.rand(batch, 1, generator=generator)
+            allocated = torch.where(apart, u[:, None] * ~settled, allocated)
         return torch.where(chosen, allocated, u[:, None])
 
     def observe(self, u: Tensor, loss: Tensor) -> None:
