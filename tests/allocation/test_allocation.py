@@ -172,9 +172,17 @@ def test_settle_keeps_the_surest_and_leaves_the_rest_open(u, power, order, alpha
 def test_on_the_grid_information_settle_decides_as_many_tokens_at_every_step(steps):
     free, sure = torch.ones(1, 90, dtype=torch.bool), torch.arange(90, dtype=torch.float64)[None]
     grid = make_grid("information", steps, cosine, 12288).tolist()
-    settled = [int((Allocation("settle").times(u, sure, free, free, alpha_bar=cosine) == 0).sum()) for u in grid]
+    settled = [int((Allocation("settle", (1.0,)).times(u, sure, free, free, alpha_bar=cosine) == 0).sum()) for u in grid]
     assert settled[0] == 0
     assert all(abs(b - a - 90 // steps) <= 1 for a, b in pairwise(settled))
+
+
+@given(times, st.sampled_from([(5, 0.5773502691896258), (15, 1.0), (60, 2.0), (135, 3.0)]))
+def test_settle_waits_longer_where_there_are_more_steps(u, pair):
+    steps, power = pair
+    free, sure = torch.ones(1, 40, dtype=torch.bool), torch.arange(40, dtype=torch.float64)[None]
+    by_steps = Allocation("settle").times(u, sure, free, free, alpha_bar=cosine, steps=steps)
+    assert torch.equal(by_steps, Allocation("settle", (power,)).times(u, sure, free, free, alpha_bar=cosine))
 
 
 def test_random_and_fixed():
@@ -256,7 +264,8 @@ def test_a_specification_reads_back(allocation):
         ("top-k:0", "whole number of tokens"),
         ("top-k:2.5", "whole number of tokens"),
         ("budgeted:7", "share of the noise budget must be between 0 and 1"),
-        ("settle:0", "the power of settle must be above 0, got 0"),
+        ("settle:-1", "the power of settle must be above 0"),
+        ("settle:nan", "the power of settle must be above 0"),
         ("adaptive+warmup:2", "warmup must be between 0 and 1"),
         ("adaptive+warmup", "not an allocation wrapper"),
         ("adaptive+monoton", r"Did you mean 'monotone'\?"),

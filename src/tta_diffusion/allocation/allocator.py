@@ -84,6 +84,7 @@ class Allocation:
         counted: Tensor,
         before: Tensor | None = None,
         alpha_bar: AlphaBar | None = None,
+        steps: int = 50,
     ) -> Tensor:
         """u_i (B, L) float64; 0 at pinned positions.
 
@@ -94,6 +95,7 @@ class Allocation:
             counted: (B, L) free positions inside the text: padding after its end is not normalised over.
             before: (B, L) the times of the last step, for `monotone`.
             alpha_bar: the noise schedule, for policies that need it.
+            steps: T, for policies that need it.
         """
         entry = POLICIES.get(self.policy)
         wanted = entry.signal is None or signal is not None
@@ -101,7 +103,7 @@ class Allocation:
         function = POLICIES.get(name).function
         arguments = self._named() if name == self.policy else {}
         if POLICIES.get(name).scheduled and alpha_bar is not None:
-            arguments["alpha_bar"] = alpha_bar
+            arguments |= {"alpha_bar": alpha_bar, "steps": steps}
         global_time = torch.full((len(free), 1), u, dtype=torch.float64, device=free.device)
         read = torch.zeros(free.shape, dtype=torch.float64, device=free.device)
         if signal is not None:

@@ -8,6 +8,7 @@ Small u_i keeps a token as it is, large u_i goes on changing it. All float64.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -29,7 +30,7 @@ class PolicyEntry:
     function: Policy
     signal: str | None
     defaults: dict[str, float]
-    scheduled: bool = False  # it is handed the noise schedule as `alpha_bar`
+    scheduled: bool = False  # it is handed the noise schedule as `alpha_bar` and the number of steps as `steps`
 
 
 POLICIES: Registry[PolicyEntry] = Registry("allocation policy")
@@ -175,7 +176,7 @@ def top_k(u: Tensor, signal: Tensor, positions: Tensor, mask: Tensor, count: flo
     return torch.where(frozen, 0.0, u)
 
 
-@register("settle", signal="confidence", scheduled=True, power=1.0)
+@register("settle", signal="confidence", scheduled=True, power=0.0)
 def settle(
     u: Tensor,
     signal: Tensor,
@@ -183,15 +184,18 @@ def settle(
     mask: Tensor,
     power: float,
     alpha_bar: Callable[[Tensor], Tensor] = cosine,
+    steps: int = 50,
 ) -> Tensor:
     """The surest tokens settle one after the other: u_i = 0 for the share (1 - F(u))^power of them, u for the rest.
 
-    F(u) is the part of a text that is open at time u (`theory.information`), so on the grid `information` each step
-    settles as many tokens as the one before. A step then decides N / T tokens beside settled neighbours, not all N at
-    once from marginals that do not know of each other. Equal signals settle together; if all are equal, none does.
+    F(u) is the part of a text that is open at time u (`theory.information`), so on the grid `information` and with
+    power 1 each step settles as many tokens as the one before. A step then decides N / T tokens beside settled
+    neighbours, not all N at once from marginals that do not know of each other. A larger power settles later: where
+    steps abound a token is better drawn again a few times first. Power 0 is (T / 15)^(1/2), chosen on dev openings. Equal signals settle together; if all are equal, none does.
     """
-    if not power > 0:
-        raise ValueError(f"the power of settle must be above 0, got {power:g}")
+    if not power >= 0:
+        raise ValueError(f"the power of settle must be above 0 (or 0: by the number of steps), got {power:g}")
+    power = power or math.sqrt(steps / 15)
     wanted = ((1 - undecided_share(alpha_bar, u)).clamp(0, 1) ** power * mask.sum(-1, keepdim=True)).round().long()
     scaled = normalise(signal, mask)
     ranked = scaled.masked_fill(~mask, -1.0).sort(-1, descending=True).values
@@ -207,6 +211,7 @@ def budgeted(
     mask: Tensor,
     share: float,
     alpha_bar: Callable[[Tensor], Tensor] = cosine,
+    steps: int = 50,
 ) -> Tensor:
     """The KKT allocation of a noise budget (paper A.5, `theory.budget`).
 

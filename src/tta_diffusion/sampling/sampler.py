@@ -228,7 +228,8 @@ class _Trajectory:
             moment = Moment(step, ids, prediction.guided, prediction.importance, stable, positions, self.randomness)
             signal = allocation.read(moment)
         counted = canvas.free & canvas.inside_text(ids)
-        times = allocation.times(u, signal, canvas.free, counted, before, self.sampler.process.alpha_bar)
+        alpha_bar, steps = self.sampler.process.alpha_bar, len(self.grid)
+        times = allocation.times(u, signal, canvas.free, counted, before, alpha_bar, steps)
         return snap_to(self.grid, times) if self.sampler.config.snap else times
 
     def _may_end(self, u: float, last: float) -> bool:
