@@ -114,6 +114,7 @@ def test_merged_layers_say_the_same() -> None:
         encoder.merge()
         assert torch.allclose(encoder.run(x), before, atol=1e-5)
     assert not hasattr(encoder.layers[0].self_attn, "q_proj")
+    assert not hasattr(encoder.layers[0].mlp, "gate_proj")
 
 
 def test_a_text_does_not_depend_on_those_beside_it() -> None:

@@ -104,8 +104,9 @@ def test_a_missing_library_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_shipped_model_predicts_nearly_the_same() -> None:
     """The distributions of one prediction from the same noisy text, in total variation."""
     plain, lowered = (TTAPipeline.from_pretrained(dtype=dtype) for dtype in (None, torch.int8))
-    layers = [m for m in lowered.denoiser.backbone.model.base_model.modules() if isinstance(m, EightBitLinear)]
-    assert len(layers) == 16 * 5
+    encoder = lowered.denoiser.backbone.model.base_model
+    lower = [m for m in encoder.modules() if isinstance(m, EightBitLinear)]
+    assert len(lower) == 4 * len(encoder.layers)
     ids = plain.tokenizer("The pizza was good, but the service slow.", return_tensors="pt").input_ids
     with torch.inference_mode():
         backbones = [pipe.denoiser.backbone for pipe in (plain, lowered)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -17,7 +19,7 @@ from tta_diffusion.control.tangent import TangentGuidance
 from tta_diffusion.denoiser.backbone import Backbone
 from tta_diffusion.denoiser.config import DenoiserConfig
 from tta_diffusion.denoiser.model import SimplexDenoiser
-from tta_diffusion.diffusion.simplex import SimplexProcess
+from tta_diffusion.diffusion.simplex import SimplexProcess, SimplexState
 from tta_diffusion.fast.light.llama import Encoder
 from tta_diffusion.fast.scratch import Scratch
 from tta_diffusion.sampling.prediction import Predictor
@@ -88,7 +90,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-@pytest.mark.parametrize("allocation", ["constant", "adaptive:0.6"])
+@pytest.mark.parametrize("allocation", ["constant", "adaptive:0.6", "settle"])
 @pytest.mark.parametrize("settling", [Settling(certain=2.0), Settling(certain=0.3, refresh=1)])
 def test_it_is_exact_where_nothing_settles_or_all_is_refreshed(
     denoiser: SimplexDenoiser, settling: Settling, allocation: str
@@ -116,17 +118,68 @@ def test_a_token_must_be_certain_for_as_many_steps_as_asked(denoiser: SimplexDen
     assert work[2] == TEXTS * L * STEPS - given * (STEPS - 1)
 
 
-def test_settled_is_what_is_certain_and_drafted_or_given(denoiser: SimplexDenoiser) -> None:
-    one = sampler(denoiser, Settling(certain=0.6, steps=2, refresh=4))
-    plain = Predictor.of(denoiser, one.process, None, "global", sheet(1), Randomness.from_seeds([0]))
-    found = SettledPredictor.of(plain, Settling(certain=0.6, steps=2, refresh=4))
-    drafted = torch.arange(L)[None]
-    assert bool(found.active(drafted, 1).all())  # nothing is known yet
-    found(one.process.prior(plain.canvas.ids), 0, 1.0, None)
-    found.sure, found.likeliest = torch.full((1, L), 2), drafted.clone()
+@pytest.fixture
+def found(denoiser: SimplexDenoiser) -> SettledPredictor:
+    """One text after a first step, certain of the tokens 0, 1, 2, ... for two steps."""
+    process = sampler(denoiser, None).process
+    plain = Predictor.of(denoiser, process, None, "global", sheet(1), Randomness.from_seeds([0]))
+    one = SettledPredictor.of(plain, Settling(certain=0.6, steps=2, refresh=4))
+    assert run(one, 1) == list(range(L))  # nothing is known yet
+    one(SimplexState(plain.canvas.ids, plain.canvas.free.double()), 0, 1.0, None)
+    one.sure, one.likeliest = torch.full((1, L), 2), torch.arange(L)[None]
+    return one
+
+
+def run(one: SettledPredictor, step: int, zero: Sequence[int] = (), ids: Tensor | None = None) -> list[int]:
+    """The positions that are run at a step, with some of them at time 0, and given ones."""
+    canvas = one.plain.canvas
+    times = torch.full((1, L), 0.5, dtype=torch.float64).masked_fill(canvas.pinned, 0.0)
+    times[0, list(zero)] = 0.0
+    drafted = torch.where(canvas.pinned, canvas.ids, torch.arange(L)[None] if ids is None else ids)
+    return one.active(SimplexState(drafted, times), step).nonzero()[:, 1].tolist()
+
+
+def test_settled_is_what_is_certain_and_drafted_or_given(found: SettledPredictor) -> None:
     found.sure[0, 5], found.likeliest[0, 7] = 1, 0
-    assert found.active(drafted, 1).nonzero()[:, 1].tolist() == [5, 7]
-    assert bool(found.active(drafted, 4).all())
+    assert run(found, 1) == [5, 7]
+    assert run(found, 4) == list(range(L))
+
+
+def test_settled_is_what_was_run_without_noise(found: SettledPredictor) -> None:
+    """However sure of it the prediction is, until it has noise again or is another token."""
+    found.sure[:] = 0
+    open_ = list(range(2, L))
+    assert run(found, 1, zero=[5, 8]) == open_  # not yet run at time 0
+    found.clean[0, [5, 8]] = torch.tensor([5, 8])
+    assert run(found, 1, zero=[5, 8]) == [i for i in open_ if i not in (5, 8)]
+    assert run(found, 4, zero=[5, 8]) == list(range(L))
+    assert run(found, 1, zero=[5]) == [i for i in open_ if i != 5]
+    changed = torch.arange(L)[None].clone()
+    changed[0, 8] = 3
+    assert run(found, 1, zero=[5, 8], ids=changed) == [i for i in open_ if i != 5]
+
+
+def test_a_step_remembers_what_it_ran_without_noise(found: SettledPredictor) -> None:
+    ids = torch.where(found.plain.canvas.pinned, found.plain.canvas.ids, 7)
+    times = torch.full((1, L), 0.5, dtype=torch.float64).masked_fill(found.plain.canvas.pinned, 0.0)
+    times[0, 4:6] = 0.0
+    found(SimplexState(ids, times), 1, 0.5, None)
+    assert found.clean[0].tolist() == [*ids[0, :2].tolist(), -1, -1, 7, 7, *[-1] * (L - 6)]
+
+
+def test_with_settle_fewer_tokens_are_run_from_step_to_step(denoiser: SimplexDenoiser, rows: list[int]) -> None:
+    one = sampler(denoiser, Settling(certain=1.0, refresh=100), "settle")
+    write(replace(one, config=replace(one.config, grid="information")))
+    assert len(rows) == STEPS
+    assert all(now <= before for before, now in pairwise(rows))
+    assert rows[-1] < 2 / 3 * rows[1]
+
+
+def test_without_times_of_0_only_the_certain_are_left_out(denoiser: SimplexDenoiser, rows: list[int]) -> None:
+    """Where nothing is certain, all that are written are run, and at a refresh the given ones too."""
+    write(sampler(denoiser, Settling(certain=1.0, refresh=3), "scaled:0.9"))
+    given = TEXTS * 1
+    assert rows == [TEXTS * L - (given if step % 3 else 0) for step in range(STEPS)]
 
 
 def test_a_text_does_not_depend_on_those_beside_it(denoiser: SimplexDenoiser) -> None:

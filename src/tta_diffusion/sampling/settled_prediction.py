@@ -1,9 +1,10 @@
 """The simplex's `Predictor` with compute that follows allocation: the network runs on tokens that may still change.
 
-A token is settled when its guided prediction has been certain for some steps and its draft is that token. Settled
-tokens keep their keys and values in every layer, and their prediction; the others are run beside them, with fresh
-noise. Every few steps all tokens are run, so that what settled can change its mind. Given tokens are settled from the
-start. Guidance acts on all of them at every step, as ever.
+A token is settled when its guided prediction has been certain for some steps and its draft is that token; or when its
+time is 0 and it has been run so, for then it would be run without noise again. Settled tokens keep their keys and
+values in every layer, and their prediction; the others are run beside them, with fresh noise. Every few steps all
+tokens are run, so that what settled can change its mind, and sees what has been written since. Given tokens are settled
+from the start. Guidance acts on all of them at every step, as ever.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class SettledPredictor:
     settling: Settling
     sure: Tensor  # (B, L) for how many steps in a row a token has been certain
     likeliest: Tensor  # (B, L) tokens of the last guided prediction
+    clean: Tensor  # (B, L) tokens as they were last run, if at time 0; -1 elsewhere
     last: TopLogits | None = None  # before guidance
     kept: Kept = field(default_factory=Kept)
     scratch: Scratch = field(default_factory=Scratch)  # of rows that are predicted anew, beside those that are kept
@@ -62,24 +64,27 @@ class SettledPredictor:
                 "the whole vocabulary: take compute='exact'"
             )
         ids = plain.canvas.ids
-        return cls(plain, denoiser, plain.free, settling, torch.zeros_like(ids), torch.full_like(ids, -1))
+        return cls(plain, denoiser, plain.free, settling, torch.zeros_like(ids), *ids.new_full((2, *ids.shape), -1))
 
     def __call__(self, state: State, step: int, u: float, previous: SoftTokens | None) -> Prediction:
         plain = self.plain
         state, seen = plain.process.observe(state, plain.randomness, step)
         told = plain.told(state.times, u)
         embeds = self.denoiser.inputs(seen, told, plain.canvas.ids, plain.canvas.pinned, previous)
-        self.last = logits = self._predict(embeds, self.active(state.ids, step))
+        active = self.active(state, step)
+        self.last = logits = self._predict(embeds, active)
+        self.clean = torch.where(active, torch.where(state.times == 0, state.ids, -1), self.clean)
         guided = plain.guidance(logits, plain.canvas, u, state) if plain.guidance else Guided(logits)
         self._remember(guided.logits)
         return Prediction(state, logits, guided.logits, guided.importance)
 
-    def active(self, ids: Tensor, step: int) -> Tensor:
-        """(B, L) True for tokens that are run, from the draft ids (B, L) of the last step."""
-        if self.last is None or step % self.settling.refresh == 0 or self.settling.certain > 1:
-            return torch.ones_like(ids, dtype=torch.bool)
-        settled = (self.sure >= self.settling.steps) & (self.likeliest == ids)
-        return ~(settled | self.plain.canvas.pinned)
+    def active(self, state: State, step: int) -> Tensor:
+        """(B, L) True for tokens that are run, from the drafts of the last step and their times."""
+        pinned, settling = self.plain.canvas.pinned, self.settling
+        if self.last is None or step % settling.refresh == 0 or settling.certain > 1:
+            return torch.ones_like(pinned)
+        still = (state.times == 0) & (self.clean == state.ids)
+        return ~(still | pinned | (self.sure >= settling.steps) & (self.likeliest == state.ids))
 
     def _predict(self, embeds: Tensor, active: Tensor) -> TopLogits:
         encoder: Encoder = self.denoiser.backbone.model.base_model

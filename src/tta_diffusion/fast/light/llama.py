@@ -58,14 +58,16 @@ class Rows:
         first = counts.cumsum(0) - counts
         self.slots = texts * self.most + torch.arange(len(places), device=places.device) - first[texts]
         self.positions = places % shape[1]
+        self.even = len(places) == shape[0] * self.most  # no text has fewer than another
 
     def pad(self, x: Tensor) -> Tensor:
         """(A, ...) as (B, most, ...), zeros where a text has fewer rows."""
-        out = x.new_zeros(self.shape[0] * self.most, *x.shape[1:]).index_copy_(0, self.slots, x)
-        return out.view(self.shape[0], self.most, *x.shape[1:])
+        if not self.even:
+            x = x.new_zeros(self.shape[0] * self.most, *x.shape[1:]).index_copy_(0, self.slots, x)
+        return x.view(self.shape[0], self.most, *x.shape[1:])
 
     def unpad(self, x: Tensor) -> Tensor:
-        return x.flatten(0, 1)[self.slots]
+        return x.flatten(0, 1) if self.even else x.flatten(0, 1)[self.slots]
 
 
 class Norm(nn.Module):
@@ -77,6 +79,14 @@ class Norm(nn.Module):
         """x / rms(x), taken in float32, times the weights."""
         wide = x.float()
         return self.weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)).to(x.dtype)
+
+
+def stacked(*layers: nn.Linear) -> nn.Linear:
+    """Layers that read the same, as one that writes what they write side by side."""
+    weight = torch.cat([layer.weight.detach() for layer in layers])
+    whole = nn.Linear(weight.shape[1], len(weight), bias=False, device="meta")
+    whole.weight = nn.Parameter(weight, requires_grad=False)
+    return whole
 
 
 class Attention(nn.Module):
@@ -111,9 +121,7 @@ class Attention(nn.Module):
         return self.q_proj(x), self.k_proj(x), self.v_proj(x)
 
     def merge(self) -> None:
-        weight = torch.cat([layer.weight.detach() for layer in (self.q_proj, self.k_proj, self.v_proj)])
-        self.together = nn.Linear(weight.shape[1], len(weight), bias=False, device="meta")
-        self.together.weight = nn.Parameter(weight, requires_grad=False)
+        self.together = stacked(self.q_proj, self.k_proj, self.v_proj)
         del self.q_proj, self.k_proj, self.v_proj
 
 
@@ -123,9 +131,18 @@ class FeedForward(nn.Module):
         self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
         self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
         self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+        self.together: nn.Module | None = None  # gates and values by one product
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        gates, values = self._project(x)
+        return self.down_proj(F.silu(gates) * values)
+
+    def _project(self, x: Tensor) -> tuple[Tensor, ...]:
+        return (self.gate_proj(x), self.up_proj(x)) if self.together is None else self.together(x).chunk(2, -1)
+
+    def merge(self) -> None:
+        self.together = stacked(self.gate_proj, self.up_proj)
+        del self.gate_proj, self.up_proj
 
 
 class Layer(nn.Module):
@@ -163,10 +180,12 @@ class Encoder(nn.Module):
         return self.norm(embeds)
 
     def merge(self) -> None:
-        """Queries, keys and values by one product, for good: the two last are too narrow to be quick alone."""
+        """One product for queries, keys and values, and one for gates and what they let through, for good: where few
+        rows are run, a product costs by its number rather than by its width."""
         for layer in self.layers:
             assert isinstance(layer, Layer)
             layer.self_attn.merge()
+            layer.mlp.merge()
 
     @property
     def base_model(self) -> Encoder:
