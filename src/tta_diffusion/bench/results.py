@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
@@ -13,12 +14,13 @@ from tta_diffusion.assets import model_directory
 from tta_diffusion.bench.cache import ScoreCache, Scorer
 from tta_diffusion.bench.metrics import Item, Scores, measure
 from tta_diffusion.bench.molecules import with_known
-from tta_diffusion.bench.people import told_apart_values
+from tta_diffusion.bench.people import encoder_identities, metric_of, told_apart_values
 from tta_diffusion.bench.record import Identity, Record, fingerprint, read_record
 from tta_diffusion.bench.reference import corpus_numbers
 from tta_diffusion.bench.store import Sample, SampleStore, chosen
 from tta_diffusion.common.atomic import read_lines, replace_text
 from tta_diffusion.common.configuration import build
+from tta_diffusion.evaluation.encoders import MINILM
 
 RESULTS, VALUES = "results.json", "values.jsonl"
 CONFIDENCE = 0.95
@@ -37,20 +39,26 @@ class Summary:
     left_out: int = 0  # texts without a value: empty ones
 
 
-def score(directory: Path, scorers: list[Scorer], show: bool = True) -> dict[str, Any]:
-    """Scores what is written and writes both files. Texts scored before are not scored again."""
+def score(directory: Path, scorers: list[Scorer], show: bool = True, encoders: Sequence[str] = ()) -> dict[str, Any]:
+    """Scores what is written and writes both files. Texts scored before are not scored again.
+
+    `encoders` are those of C2ST; without any it is MiniLM.
+    """
     record = read_record(directory)
     samples = chosen(SampleStore(directory).read(), record.plan.keys)
     if all(sample.empty for sample in samples):
         raise ValueError(f"all {len(samples)} texts in '{directory}' are empty: there is nothing to score")
     cache = ScoreCache(directory)
     scores = {s.name: cache.values(s, samples, record.identity.task, show) for s in scorers}
+    identities = {s.name: s.identity for s in scorers}
     if "c2st" in record.identity.task.metrics:
-        scores["told_apart"] = told_apart_values(directory, record.identity.task, samples)
+        for encoder in dict.fromkeys(encoders or (MINILM,)):
+            scores[metric_of(encoder)] = told_apart_values(directory, record.identity.task, samples, encoder)
+        identities |= encoder_identities(encoders)
     if "molecules" in scores:
         scores["molecules"] = with_known(directory, scores["molecules"])
     items = measure(samples, scores)
-    results = collect(record, samples, scores, items, {s.name: s.identity for s in scorers})
+    results = collect(record, samples, scores, items, identities)
     results["reliability"] = {s.name: found for s in scorers if (found := getattr(s, "reliability", ""))}
     replace_text(directory / VALUES, "".join(_lines(items)))
     replace_text(directory / RESULTS, json.dumps(results, indent=1, ensure_ascii=False) + "\n")

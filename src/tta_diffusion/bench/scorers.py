@@ -13,6 +13,7 @@ from tta_diffusion.bench.cache import Scorer, Values
 from tta_diffusion.bench.coherence import CoherenceScorer
 from tta_diffusion.bench.lexical import LexicalScorer
 from tta_diffusion.bench.molecules import MoleculeScorer
+from tta_diffusion.bench.people import check_encoders
 from tta_diffusion.bench.record import fingerprint
 from tta_diffusion.bench.reference import ReferenceScorer
 from tta_diffusion.bench.store import Sample
@@ -228,6 +229,7 @@ class ScorerChoice:
     toxicity: str = ""
     device: str = "auto"
     asked: str = ""  # a causal model that is asked for sentiment and topic
+    encoders: tuple[str, ...] = ()  # of C2ST: names of `evaluation.encoders`, or a directory
 
     def remembered(self, directory: Path) -> ScorerChoice:
         """Filled up with what the directory was scored with before; and written down there."""
@@ -239,8 +241,9 @@ class ScorerChoice:
             self.toxicity or old.get("toxicity", ""),
             self.device,
             self.asked or old.get("asked", ""),
+            self.encoders or tuple(old.get("encoders", ())),
         )
-        names = ("perplexity", "classifiers", "toxicity", "asked")
+        names = ("perplexity", "classifiers", "toxicity", "asked", "encoders")
         kept = {name: getattr(full, name) for name in names}
         replace_text(path, json.dumps(kept, indent=1) + "\n")
         return full
@@ -283,6 +286,8 @@ def make_scorers(choice: ScorerChoice, task: Task) -> list[Scorer]:
         scorers.append(CoherenceScorer(device))
     if "molecules" in task.metrics:
         scorers.append(MoleculeScorer())
+    if "c2st" in task.metrics:
+        check_encoders(choice.encoders)
     for scorer in scorers:
         scorer.check(task)
     return scorers

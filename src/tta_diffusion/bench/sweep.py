@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -125,7 +126,14 @@ def request_for(point: Point, base: Request, models: dict[str, str], out: Path) 
     )
 
 
-def run_sweep(sweep: Sweep, base: Request, models: dict[str, str], scorers: list[Scorer], out: Path) -> Table | None:
+def run_sweep(
+    sweep: Sweep,
+    base: Request,
+    models: dict[str, str],
+    scorers: list[Scorer],
+    out: Path,
+    encoders: Sequence[str] = (),
+) -> Table | None:
     """Runs and scores every point; what is finished is not done again. None on all processes but the first."""
     world = World.from_environment()
     require("matplotlib", "matplotlib")  # missing, it should be missed before the runs, not after them
@@ -134,7 +142,7 @@ def run_sweep(sweep: Sweep, base: Request, models: dict[str, str], scorers: list
     for point in points(sweep, models):
         directory, _ = run(request_for(point, base, models, out), world)
         if world.rank == 0:
-            write_table(directory, score(directory, scorers))
+            write_table(directory, score(directory, scorers, encoders=encoders))
             done.append({"axes": point, "directory": str(directory.relative_to(out))})
     if world.rank:
         return None

@@ -90,6 +90,10 @@ Asked = Annotated[
         help="Causal model that is asked for the label (default: Gemma-3-270M); or none.",
     ),
 ]
+Encoders = Annotated[
+    list[str] | None,
+    typer.Option("--encoder", metavar="NAME", help="Encoder of C2ST: minilm (default), use or a DIR; repeatable."),
+]
 Toxicity = Annotated[
     str,
     typer.Option(
@@ -126,6 +130,7 @@ def run_task(
     scorer: ScorerName = "",
     toxicity: Toxicity = "",
     asked: Asked = "",
+    encoder: Encoders = None,
     score: Annotated[bool, typer.Option("--score/--no-score", help="Score the texts when they are written.")] = True,
 ) -> None:
     """Write the texts of a task and score them. The word `run` may be left out."""
@@ -137,7 +142,7 @@ def run_task(
 
     flags = {"steps": steps, "allocation": allocation, "strength": strength, "iterations": iterations}
     chosen = _settings(flags | {"batch_size": batch_size}, settings)
-    choice = ScorerChoice(scorer, tuple(classifier or ()), toxicity, device, asked)
+    choice = ScorerChoice(scorer, tuple(classifier or ()), toxicity, device, asked, tuple(encoder or ()))
     one, models = _models(model)
     what = task_of(load_task(task), method)
     request = Request(what, method, one, file, chosen, seed, limit, prompts, data_dir, out, name, device, dtype)
@@ -165,6 +170,7 @@ def run_named_sweep(
     scorer: ScorerName = "",
     toxicity: Toxicity = "",
     asked: Asked = "",
+    encoder: Encoders = None,
 ) -> None:
     """Run a task for every point of a grid of settings: one table, one plot."""
     from tta_diffusion.bench.methods.causal import task_of
@@ -178,7 +184,12 @@ def run_named_sweep(
     chosen = _settings({}, settings)
     what = task_of(load_task(grid.task), method)
     request = Request(what, method, one, None, chosen, seed, limit, prompts, data_dir, out, "", device, dtype)
-    _run_sweep(grid, request, models, ScorerChoice(scorer, tuple(classifier or ()), toxicity, device, asked))
+    _run_sweep(
+        grid,
+        request,
+        models,
+        ScorerChoice(scorer, tuple(classifier or ()), toxicity, device, asked, tuple(encoder or ())),
+    )
 
 
 @app.command("score")
@@ -188,6 +199,7 @@ def score_runs(
     scorer: ScorerName = "",
     toxicity: Toxicity = "",
     asked: Asked = "",
+    encoder: Encoders = None,
     device: Device = "auto",
 ) -> None:
     """Score texts that are written already; what was scored before is not scored again, nor its flags forgotten."""
@@ -198,8 +210,11 @@ def score_runs(
 
     for out in runs:
         task = read_record(out).identity.task
-        choice = ScorerChoice(scorer, tuple(classifier or ()), toxicity, device, asked).remembered(out)
-        typer.echo(write_table(out, score(out, make_scorers(choice, task))).markdown())
+        choice = ScorerChoice(
+            scorer, tuple(classifier or ()), toxicity, device, asked, tuple(encoder or ())
+        ).remembered(out)
+        results = score(out, make_scorers(choice, task), encoders=choice.encoders)
+        typer.echo(write_table(out, results).markdown())
 
 
 @app.command("compare")
@@ -255,8 +270,9 @@ def _run_one(request: Request, choice: ScorerChoice, score: bool) -> None:
     if world.rank:
         return
     if score:
-        scorers = make_scorers(choice.remembered(out), record.identity.task)
-        typer.echo(write_table(out, score_run(out, scorers)).markdown())
+        full = choice.remembered(out)
+        results = score_run(out, make_scorers(full, record.identity.task), encoders=full.encoders)
+        typer.echo(write_table(out, results).markdown())
     typer.echo(out)
 
 
@@ -266,7 +282,7 @@ def _run_sweep(grid: Any, request: Request, models: dict[str, str], choice: Scor
     from tta_diffusion.bench.sweep import run_sweep
 
     out = request.out or DEFAULT_OUT / grid.name.replace(" ", "-")
-    table = run_sweep(grid, request, models, make_scorers(choice, request.task), out)
+    table = run_sweep(grid, request, models, make_scorers(choice, request.task), out, choice.encoders)
     if table is not None:
         typer.echo(table.markdown())
         typer.echo(out)
