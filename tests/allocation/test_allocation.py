@@ -172,7 +172,9 @@ def test_settle_keeps_the_surest_and_leaves_the_rest_open(u, power, order, alpha
 def test_on_the_grid_information_settle_decides_as_many_tokens_at_every_step(steps):
     free, sure = torch.ones(1, 90, dtype=torch.bool), torch.arange(90, dtype=torch.float64)[None]
     grid = make_grid("information", steps, cosine, 12288).tolist()
-    settled = [int((Allocation("settle", (1.0,)).times(u, sure, free, free, alpha_bar=cosine) == 0).sum()) for u in grid]
+    settled = [
+        int((Allocation("settle", (1.0,)).times(u, sure, free, free, alpha_bar=cosine) == 0).sum()) for u in grid
+    ]
     assert settled[0] == 0
     assert all(abs(b - a - 90 // steps) <= 1 for a, b in pairwise(settled))
 

@@ -91,7 +91,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("allocation", ["constant", "adaptive:0.6", "settle"])
-@pytest.mark.parametrize("settling", [Settling(certain=2.0), Settling(certain=0.3, refresh=1)])
+@pytest.mark.parametrize("settling", [Settling(certain=2.0, first=1), Settling(certain=0.3, refresh=1, first=1)])
 def test_it_is_exact_where_nothing_settles_or_all_is_refreshed(
     denoiser: SimplexDenoiser, settling: Settling, allocation: str
 ) -> None:
@@ -100,18 +100,24 @@ def test_it_is_exact_where_nothing_settles_or_all_is_refreshed(
 
 
 def test_only_what_may_change_is_run(denoiser: SimplexDenoiser, rows: list[int]) -> None:
-    write(sampler(denoiser, Settling(certain=0.6, refresh=4)))
+    write(sampler(denoiser, Settling(certain=0.6, refresh=4, first=1)))
     assert len(rows) <= STEPS
     assert rows[0] == rows[4] == TEXTS * L
     assert all(count < TEXTS * L for i, count in enumerate(rows[:4]) if i)
     assert min(rows) < TEXTS * L / 2  # some did settle
 
 
+def test_at_the_start_all_tokens_are_run(denoiser: SimplexDenoiser, rows: list[int]) -> None:
+    write(sampler(denoiser, Settling(certain=0.6, refresh=100, first=3)))
+    assert rows[:3] == [TEXTS * L] * 3
+    assert rows[3] < TEXTS * L
+
+
 def test_a_token_must_be_certain_for_as_many_steps_as_asked(denoiser: SimplexDenoiser, rows: list[int]) -> None:
     work = []
     for steps in (1, 3, 100):
         rows.clear()
-        write(sampler(denoiser, Settling(certain=0.6, steps=steps, refresh=100)))
+        write(sampler(denoiser, Settling(certain=0.6, steps=steps, refresh=100, first=1)))
         work.append(sum(rows))
     assert work[0] < work[1] < work[2]
     given = TEXTS * 1  # of the two given tokens of a text one predicts the first that is written
@@ -123,7 +129,7 @@ def found(denoiser: SimplexDenoiser) -> SettledPredictor:
     """One text after a first step, certain of the tokens 0, 1, 2, ... for two steps."""
     process = sampler(denoiser, None).process
     plain = Predictor.of(denoiser, process, None, "global", sheet(1), Randomness.from_seeds([0]))
-    one = SettledPredictor.of(plain, Settling(certain=0.6, steps=2, refresh=4))
+    one = SettledPredictor.of(plain, Settling(certain=0.6, steps=2, refresh=4, first=1))
     assert run(one, 1) == list(range(L))  # nothing is known yet
     one(SimplexState(plain.canvas.ids, plain.canvas.free.double()), 0, 1.0, None)
     one.sure, one.likeliest = torch.full((1, L), 2), torch.arange(L)[None]
@@ -168,7 +174,7 @@ def test_a_step_remembers_what_it_ran_without_noise(found: SettledPredictor) -> 
 
 
 def test_with_settle_fewer_tokens_are_run_from_step_to_step(denoiser: SimplexDenoiser, rows: list[int]) -> None:
-    one = sampler(denoiser, Settling(certain=1.0, refresh=100), "settle")
+    one = sampler(denoiser, Settling(certain=1.0, refresh=100, first=1), "settle")
     write(replace(one, config=replace(one.config, grid="information")))
     assert len(rows) == STEPS
     assert all(now <= before for before, now in pairwise(rows))
@@ -177,19 +183,19 @@ def test_with_settle_fewer_tokens_are_run_from_step_to_step(denoiser: SimplexDen
 
 def test_without_times_of_0_only_the_certain_are_left_out(denoiser: SimplexDenoiser, rows: list[int]) -> None:
     """Where nothing is certain, all that are written are run, and at a refresh the given ones too."""
-    write(sampler(denoiser, Settling(certain=1.0, refresh=3), "scaled:0.9"))
+    write(sampler(denoiser, Settling(certain=1.0, refresh=3, first=1), "scaled:0.9"))
     given = TEXTS * 1
     assert rows == [TEXTS * L - (given if step % 3 else 0) for step in range(STEPS)]
 
 
 def test_a_text_does_not_depend_on_those_beside_it(denoiser: SimplexDenoiser) -> None:
-    one = sampler(denoiser, Settling(certain=0.6, refresh=3))
+    one = sampler(denoiser, Settling(certain=0.6, refresh=3, first=1))
     together = write(one)
     assert torch.equal(torch.cat([write(one, i, i + 1) for i in range(TEXTS)]), together)
 
 
 def test_a_rewriting_begins_with_all_tokens(denoiser: SimplexDenoiser, rows: list[int]) -> None:
-    one = sampler(denoiser, Settling(certain=0.6))
+    one = sampler(denoiser, Settling(certain=0.6, first=1))
     start = one.process.begin(torch.full((1, L), 7), torch.full((1, L), 0.5, dtype=torch.float64))
     one.sample(sheet(1), Randomness.from_seeds([0]), start)
     assert rows[0] == L

@@ -2,9 +2,10 @@
 
 A token is settled when its guided prediction has been certain for some steps and its draft is that token; or when its
 time is 0 and it has been run so, for then it would be run without noise again. Settled tokens keep their keys and
-values in every layer, and their prediction; the others are run beside them, with fresh noise. Every few steps all
-tokens are run, so that what settled can change its mind, and sees what has been written since. Given tokens are settled
-from the start. Guidance acts on all of them at every step, as ever.
+values in every layer, and their prediction; the others are run beside them, with fresh noise. In the first steps, and
+every few later on, all tokens are run, so that what settled can change its mind, and sees what has been written since:
+a first prediction may be certain of the same word twice. Given tokens are settled from the start. Guidance acts on all
+of them at every step, as ever.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Settling:
     certain: float = 0.95  # the least probability of the drafted token, after guidance
     steps: int = 1  # in a row
     refresh: int = 4  # every so many steps all tokens are run
+    first: int = 4  # and in as many steps at the start
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.refresh < 1:
@@ -81,7 +83,7 @@ class SettledPredictor:
     def active(self, state: State, step: int) -> Tensor:
         """(B, L) True for tokens that are run, from the drafts of the last step and their times."""
         pinned, settling = self.plain.canvas.pinned, self.settling
-        if self.last is None or step % settling.refresh == 0 or settling.certain > 1:
+        if self.last is None or step < settling.first or step % settling.refresh == 0 or settling.certain > 1:
             return torch.ones_like(pinned)
         still = (state.times == 0) & (self.clean == state.ids)
         return ~(still | pinned | (self.sure >= settling.steps) & (self.likeliest == state.ids))
