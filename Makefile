@@ -61,6 +61,7 @@ docs: $(READY) ## the pages of docs/ as a site, in site/
 model: runs/start30/config.json data/taught-first/meta.json data/taught/meta.json $(TASKS:%=runs/controls/%/report.json) ## train the model from DATA and put it into the package; stopped, it goes on when called again
 	for recipe in $(CHAIN); do $(BIN)/tta train configs/train/$$recipe.yaml --complete $(if $(MINUTES),run.minutes=$(MINUTES)) || exit; done
 	$(MAKE) runs/controls/topic/report.json # learns from what the trained denoiser predicts
+	$(MAKE) $(WORDED:%=runs/controls/%/words.json)
 	$(BIN)/tta model pack $(TRAINED) $(SHIPPED) --controls runs/controls --overwrite --bits $(BITS) $(if $(filter-out 8,$(BITS)),--data data/mixed)
 	$(BIN)/tta model compare $(TRAINED) $(SHIPPED) --data data/mixed
 
@@ -111,6 +112,13 @@ data/classifiers/topic-taught/meta.json: | runs/teachers/topic/report.json data/
 
 runs/controls/topic/report.json: | data/classifiers/topic-taught/meta.json
 	$(BIN)/tta train-classifier train configs/classifiers/guidance-taught.yaml data=data/classifiers/topic-taught soft.denoiser=$(TRAINED) out=$(@D)
+
+# Words that speak for a label, beside the network (docs/controls.md); the texts of no label keep common words out.
+WORDED   := topic
+NO_TOPIC := imdb/unsupervised.parquet yelp_reviews/train.parquet corpus/gutenberg.parquet
+runs/controls/topic/words.json: | runs/controls/topic/report.json
+	$(BIN)/python -m pip install --quiet -e '.[eval]'
+	$(BIN)/tta train-classifier words data/classifiers/topic-half0 $(@D) $(NO_TOPIC:%=--other $(DATA)/%) --rows 4000 --nats 2 --weight 3
 
 # Judges of finished texts, from the half of the rows that guidance has not seen; fixed seeds (docs/evaluation.md).
 JUDGED  := sentiment topic toxicity

@@ -8,6 +8,8 @@ import pytest
 
 from tta_diffusion import TTAPipeline
 from tta_diffusion.assets import MODEL
+from tta_diffusion.control.objective import HardText
+from tta_diffusion.tokens.canvas import Canvas
 
 FILES = [path for path in MODEL.rglob("*") if path.is_file()]
 
@@ -42,3 +44,20 @@ def test_guidance_moves_its_texts(shipped: TTAPipeline) -> None:
         assert all(text.startswith("The food") for text in output.texts)
         final = [float(trace.probability["sentiment"]["after"][-1]) for trace in output.traces]
         assert sum(final) / len(final) > 0.8  # one text may be unlucky: rounding decides which text it is
+
+
+def test_its_topics_need_words(shipped: TTAPipeline) -> None:
+    """Common words, which are world news to its network alone with p = 0.5, decide little."""
+    lead = shipped.tokenizer.bos_token_id
+    chance = {}
+    for text in (
+        " people who were to say to people who were to say to some people",
+        " troops and the elections in Iraq",
+    ):
+        ids = [lead, *shipped.library.tokenise(text)]
+        sheet = Canvas.blank(1, len(ids), shipped.special).pin(0, 0, ids)
+        judged = shipped.library.classifier("topic", "world").judge(HardText(sheet.ids, sheet, 0.0))
+        chance[text] = float(judged.log_prob.exp())
+    common, news = chance.values()
+    assert common < 0.4
+    assert news > 0.95

@@ -82,10 +82,11 @@ def comparable(identity: Identity) -> dict[str, Any]:
     return raw
 
 
-def fingerprint(directory: str | Path) -> str:
-    """Tells one set of weights from another, from sizes and both ends of its files; empty for what is not local."""
+def fingerprint(directory: str | Path, *others: str) -> str:
+    """Tells one set of weights (and other files) from another, from sizes and both ends of its files; empty for what is
+    not local."""
     path = Path(directory)
-    files = sorted(path.glob("*.safetensors")) if path.is_dir() else []
+    files = sorted(file for name in ("*.safetensors", *others) for file in path.glob(name)) if path.is_dir() else []
     digest = hashlib.sha256()
     for file in files:
         size = file.stat().st_size
@@ -99,9 +100,10 @@ def fingerprint(directory: str | Path) -> str:
 
 def guide_fingerprint(model: str | Path, *controls: str) -> str:
     """Of the classifiers that a model brings for controls; empty where it brings none."""
-    from tta_diffusion.pipeline import CONTROLS  # and torch, which texts of other methods do not need
+    from tta_diffusion.control.words import WORDS  # and torch, which texts of other methods do not need
+    from tta_diffusion.pipeline import CONTROLS
 
-    found = [fingerprint(Path(model) / CONTROLS / control) for control in controls if model and control]
+    found = [fingerprint(Path(model) / CONTROLS / control, WORDS) for control in controls if model and control]
     return " ".join(filter(None, found))
 
 

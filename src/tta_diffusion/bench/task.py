@@ -1,4 +1,4 @@
-"""A benchmark task: prompts, labels, how many texts of each, and the settings of the paper."""
+"""A benchmark task: prompts, labels, how many texts of each, and settings that it needs."""
 
 from __future__ import annotations
 

@@ -91,6 +91,51 @@ def label_corpus(
     typer.echo(str(out))
 
 
+@app.command("words")
+def find_word_lists(
+    data: Annotated[Path, typer.Argument(help="Prepared labelled arrays.")],
+    out: Annotated[Path, typer.Argument(help="Folder of a control: words.json is written into it.")],
+    other: Annotated[
+        list[Path] | None, typer.Option(help=".parquet file of texts that belong to no label; repeatable.")
+    ] = None,
+    most: Annotated[int, typer.Option(help="Words of each label, at most.")] = 60,
+    agree: Annotated[float, typer.Option(help="Probability that the encoder must give a word alone.")] = 0.75,
+    nats: Annotated[float, typer.Option(help="What a word in a text is worth.")] = 3.0,
+    network: Annotated[float, typer.Option(help="How much the network beside the words counts; 0: not at all.")] = 0.3,
+    weight: Annotated[float, typer.Option(help="Of the control, where a call gives none.")] = 1.0,
+    rows: Annotated[
+        int, typer.Option(help="Rows from which the encoder learns the labels, and passages of each --other.")
+    ] = 6000,
+    encoder: Annotated[str, typer.Option(help="Encoder: minilm, use or a folder.")] = "minilm",
+    seed: Annotated[int, typer.Option(help="Seed of the rows drawn.")] = 0,
+) -> None:
+    """List the words that speak for each label: a control that is harder to fool than a network alone."""
+    import json
+    from dataclasses import asdict
+
+    from tta_diffusion.common.atomic import replace_text
+    from tta_diffusion.control.words import WORDS, WordLists
+    from tta_diffusion.data.tokenizer import load_tokenizer
+    from tta_diffusion.evaluation.checks import require
+    from tta_diffusion.evaluation.encoders import find_encoder
+    from tta_diffusion.training.classifier.store import LabelledStore
+    from tta_diffusion.training.classifier.unlabelled import read_column
+    from tta_diffusion.training.classifier.word_lists import find_words, passages, vector_reader, word_weights
+
+    require("sklearn", "scikit-learn")
+    store = LabelledStore.open(data)
+    tokenizer = load_tokenizer(store.tokenizer_dir)
+    none = [text for path in other or () for text in passages(read_column(path), rows, seed)]
+    weights = word_weights(store, tokenizer(none, add_special_tokens=False)["input_ids"] if none else ())
+    reader = vector_reader(store, tokenizer, find_encoder(encoder), rows, seed)
+    lists = WordLists(find_words(weights, store.labels, tokenizer, reader, most, agree), nats, network, weight)
+    out.mkdir(parents=True, exist_ok=True)
+    replace_text(out / WORDS, json.dumps(asdict(lists), indent=1, ensure_ascii=False) + "\n")
+    for label, words in lists.words.items():
+        typer.echo(f"{label}: {', '.join(words)}")
+    typer.echo(str(out / WORDS))
+
+
 @app.command("train")
 def train_classifier(
     config: Annotated[Path, typer.Argument(help="Recipe, such as configs/classifiers/guidance.yaml.")],

@@ -17,6 +17,7 @@ from torch import Tensor
 from tta_diffusion.common.registry import closest
 from tta_diffusion.control.chunked import judge_in_chunks
 from tta_diffusion.control.objective import Judgement, SoftText
+from tta_diffusion.control.words import WordExperts, WordLists
 from tta_diffusion.denoiser import quantised
 from tta_diffusion.denoiser.checkpoint import WEIGHTS, Unfilled, load_weights
 from tta_diffusion.fast.cuda_graphs import places_of
@@ -26,6 +27,7 @@ from tta_diffusion.tokens.canvas import Canvas
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+CONFIG = "config.json"
 WHOLE_SHEET = "whole_sheet"  # a classifier's config says so where it was trained to read padding, too
 _WHOLE_MASK = ("bert", "roberta", "xlm-roberta", "camembert")
 # Tokens of a score batch on a CPU; on a GPU half of the batch, of no fewer tokens than keep it busy, which in float32
@@ -48,6 +50,7 @@ class AttributeObjective:
     penalty: float = 0.0
     score_batch: int = 0  # texts scored at once; 0: as many as keep memory small
     enough: float = 1.0  # 1: every text is pushed
+    weight: float = 1.0  # beside other controls, and in their sum, where a call gives none
     embeds_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -137,8 +140,14 @@ def load_classifier(
 ) -> AttributeObjective:
     """A classifier by hub name or directory (safetensors only), checked against the denoiser's tokenizer.
 
-    One that lies `beside` the denoiser needs no tokenizer of its own: a packed model has one for all.
+    One that lies `beside` the denoiser needs no tokenizer of its own: a packed model has one for all. Where it has
+    lists of words (`control.words`), they judge with it, or alone if there is no network.
     """
+    lists = WordLists.read(name_or_dir)
+    if lists is not None and not (Path(name_or_dir) / CONFIG).is_file():
+        labels = list(lists.words)
+        alone = WordExperts(lists, lists.table(labels, tokenizer), labels=labels)
+        return AttributeObjective(name, alone, label_index(alone, label, name), weight=lists.weight)
     try:
         shared = beside and not any(Path(name_or_dir).glob("tokenizer*"))
         own = tokenizer if shared else _tokenizer(name_or_dir)
@@ -152,7 +161,10 @@ def load_classifier(
             f"the classifier '{name_or_dir}' knows {model.config.vocab_size} tokens, the tokenizer of the model has "
             f"{len(tokenizer)}: they do not belong together"
         )
-    return AttributeObjective(name, model, label_index(model, label, name))
+    if lists is not None:
+        labels = [model.config.id2label[i] for i in range(len(model.config.id2label))]
+        model = WordExperts(lists, lists.table(labels, tokenizer), model)
+    return AttributeObjective(name, model, label_index(model, label, name), weight=lists.weight if lists else 1.0)
 
 
 def _tokenizer(name_or_dir: str | Path) -> PreTrainedTokenizerBase:
@@ -164,7 +176,7 @@ def _tokenizer(name_or_dir: str | Path) -> PreTrainedTokenizerBase:
 def _load_model(name_or_dir: str | Path) -> Any:
     path = Path(name_or_dir)
     packed = not (path / WEIGHTS).is_file() and quantised.shards(path)
-    raw = json.loads((path / "config.json").read_text(encoding="utf-8")) if packed else {}
+    raw = json.loads((path / CONFIG).read_text(encoding="utf-8")) if packed else {}
     with Unfilled():
         model: Any = modernbert.LightModernBert(raw) if modernbert.supports(raw) else None
     if model is None:

@@ -106,7 +106,8 @@ def _parse(spec: ControlSpec, library: ControlLibrary) -> tuple[Objective, float
         return HARD_CONTROLS.get(name)(value.strip(), library), 1.0
     label, at, weight = value.strip().rpartition("@")
     if not at:
-        return library.classifier(name, value.strip()), 1.0
+        objective = library.classifier(name, value.strip())
+        return objective, getattr(objective, "weight", 1.0)
     try:
         return library.classifier(name, label), float(weight)
     except ValueError as error:

@@ -11,6 +11,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from tta_diffusion.common.atomic import finished
 from tta_diffusion.control.classifier import check_vocabulary
+from tta_diffusion.control.words import WORDS
 from tta_diffusion.denoiser import quantised
 from tta_diffusion.denoiser.checkpoint import CONFIG, load_config, read_weights
 from tta_diffusion.packaging.calibration import calibrate
@@ -72,7 +73,7 @@ def _pack_control(source: Path, target: Path, tokenizer: PreTrainedTokenizerBase
     if any(source.glob("tokenizer*")):
         check_vocabulary(_tokenizer(source), tokenizer, str(source))
     target.mkdir(parents=True)
-    _copy(source, target, (CARD, "config.json"))
+    _copy(source, target, (CARD, "config.json", WORDS))
     quantised.write(read_weights(source), target)
 
 

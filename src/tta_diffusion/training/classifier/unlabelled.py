@@ -98,6 +98,17 @@ def read_texts(path: Path, tokenizer: PreTrainedTokenizerFast, data: LabelledSto
     return Sequences(path.name, ids)
 
 
+def read_column(path: Path, name: str = "text") -> list[str]:
+    """A column of a parquet file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return [str(text) for text in pq.read_table(path, columns=[name]).column(name).to_pylist()]
+    except (OSError, KeyError, pa.ArrowInvalid) as error:
+        raise ValueError(f"'{path}' is no parquet file with a column '{name}': {str(error).splitlines()[0]}") from None
+
+
 def _lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8").splitlines()

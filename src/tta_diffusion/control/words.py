@@ -1,0 +1,104 @@
+"""A list of words for each label, beside a network: two experts, and a text must convince both.
+
+Guidance finds what a network takes for its label by mistake: to a classifier of news "to to people" is world news.
+Words that speak for one label alone cannot be mistaken so, but know nothing of a text's sense. Their product does
+better than each:
+
+    log p(c | text) = log p_words(c | text) + share * log p_network(c | text)  (normalised)
+    log p_words(c | text) = log softmax_c ( nats * sum_i P_i(W_c) )
+
+P_i(W_c) is the probability that the token at place i is one of the words W_c of label c. `words.json` in the directory
+of a control says all that: {"nats": 3, "network": 0.3, "words": {"sports": ["coach", ...], ...}}. A directory with this
+file alone is a control as well: words without a network. They can be pushed harder than a network, which keeps to
+English up to some strength only: `weight` is the control's weight where none is given.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+WORDS = "words.json"
+
+
+@dataclass(frozen=True)
+class WordLists:
+    """The words of each label; a word is worth `nats`, the network's log p counts `network` times."""
+
+    words: dict[str, list[str]]
+    nats: float = 3.0
+    network: float = 0.3
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if len(self.words) < 2 or not all(self.words.values()):
+            raise ValueError("words need two labels at least, each with a list of words")
+        if self.nats <= 0 or self.network < 0 or self.weight <= 0:
+            given = f"{self.nats}, {self.weight} and {self.network}"
+            raise ValueError(f"'nats' and 'weight' must be positive and 'network' 0 or more, got {given}")
+
+    @classmethod
+    def read(cls, directory: str | Path) -> WordLists | None:
+        """From the directory of a control; None where it has no words."""
+        path = Path(directory) / WORDS
+        if not path.is_file():
+            return None
+        try:
+            return cls(**json.loads(path.read_text(encoding="utf-8")))
+        except (TypeError, AttributeError, ValueError) as error:
+            raise ValueError(
+                f"'{path}' is no list of words ({str(error).splitlines()[0]}): it looks like "
+                '{"nats": 2, "words": {"sports": ["coach"], "business": ["bank"]}}'
+            ) from None
+
+    def table(self, labels: list[str], tokenizer: PreTrainedTokenizerBase) -> Tensor:
+        """(V, C) 1 where a token is a word of the label, in the middle of a text."""
+        by_name = {label.lower(): words for label, words in self.words.items()}
+        if sorted(by_name) != sorted(label.lower() for label in labels):
+            raise ValueError(f"the words are for {', '.join(self.words)}, the labels are {', '.join(labels)}")
+        found = torch.zeros(len(tokenizer), len(labels))
+        for column, label in enumerate(labels):
+            for word in by_name[label.lower()]:
+                tokens = tokenizer(f" {word}", add_special_tokens=False)["input_ids"]
+                if len(tokens) != 1 or tokens[0] == tokenizer.unk_token_id:
+                    raise ValueError(f"'{word}' is no single token of this model: leave it out of the words")
+                found[tokens[0], column] = 1.0
+        return found
+
+
+class WordExperts(nn.Module):
+    """Networks of this shape read embeddings (B, L, H), to which the words add C columns: logits (B, C)."""
+
+    def __init__(self, lists: WordLists, table: Tensor, network: Any = None, labels: list[str] | None = None) -> None:
+        super().__init__()
+        self.nats, self.share = lists.nats, lists.network if network is not None else 0.0
+        self.network = network if self.share else None
+        self.config = network.config if network is not None else SimpleNamespace(id2label=dict(enumerate(labels or [])))
+        self.width = 0
+        if self.network is not None:
+            own = self.network.get_input_embeddings().weight.detach()
+            self.width = own.shape[1]
+            table = nn.functional.pad(table, (0, 0, 0, len(own) - len(table)))
+            table = torch.cat([own, table.to(own.dtype)], 1)
+        self.embeddings = nn.Embedding.from_pretrained(table)
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        return self.embeddings
+
+    def forward(self, inputs_embeds: Tensor, attention_mask: Tensor) -> Any:
+        inside = attention_mask if attention_mask.ndim == 2 else attention_mask[:, 0, 0]
+        counted = inputs_embeds[..., self.width :].float() * inside[..., None]
+        logits = (self.nats * counted.sum(1)).log_softmax(-1)
+        if self.network is not None:
+            read = self.network(inputs_embeds=inputs_embeds[..., : self.width], attention_mask=attention_mask)
+            logits = logits + self.share * read.logits.float().log_softmax(-1)
+        return SimpleNamespace(logits=logits)

@@ -1,0 +1,117 @@
+"""Lists of words beside a network, or alone: p(label | text) by counting, and what is said of lists that are wrong."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from tta_diffusion.control.classifier import load_classifier
+from tta_diffusion.control.objective import HardText, SoftText
+from tta_diffusion.control.parse import ControlLibrary, parse_controls
+from tta_diffusion.control.words import WORDS, WordExperts, WordLists
+from tta_diffusion.packaging.pack import pack
+from tta_diffusion.tokens.canvas import Canvas, SpecialTokens
+
+SPECIAL = SpecialTokens(pad=0, end=1, banned=(2, 3, 4))
+LISTS = {"nats": 2.0, "network": 0.5, "words": {"negative": ["hate", "bad"], "positive": ["love", "great"]}}
+
+
+def written(directory, lists=LISTS):
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / WORDS).write_text(json.dumps(lists))
+    return directory
+
+
+@pytest.fixture
+def with_network(model_directory, tmp_path):
+    directory = tmp_path / "sentiment"
+    shutil.copytree(model_directory / "controls" / "sentiment", directory)
+    return written(directory)
+
+
+@pytest.fixture
+def sheet():
+    return Canvas.blank(1, 16, SPECIAL).pin(0, 0, [2])
+
+
+def hard(tokenizer, canvas, text):
+    """The text on a canvas, from its second place on."""
+    ids = canvas.ids.clone()
+    tokens = tokenizer(f" {text}", add_special_tokens=False)["input_ids"]
+    ids[:, 1 : 1 + len(tokens)] = torch.tensor(tokens)
+    return HardText(ids, canvas, 0.0)
+
+
+def test_words_alone_are_counted(tokenizer, tmp_path, sheet):
+    own = load_classifier(written(tmp_path / "mood"), "positive", "mood", tokenizer)
+    one, two, none = (
+        own.judge(hard(tokenizer, sheet, text)).log_prob.exp()
+        for text in ("the love pizza", "love the great pizza", "the pizza")
+    )
+    assert none.item() == pytest.approx(0.5)
+    assert one.item() == pytest.approx(1 / (1 + torch.tensor(-2.0).exp().item()))
+    assert two.item() == pytest.approx(1 / (1 + torch.tensor(-4.0).exp().item()))
+
+
+def test_words_and_network_are_a_product(with_network, model_directory, tokenizer, sheet):
+    text = hard(tokenizer, sheet, "love the bad great pizza")
+    network = load_classifier(model_directory / "controls" / "sentiment", "positive", "mood", tokenizer)
+    alone = network.judge(hard(tokenizer, sheet, "love the bad great pizza")).log_prob.exp().item()
+    odds = (alone / (1 - alone)) ** 0.5 * torch.tensor(2.0).exp().item()  # two words for it, one against
+    both = load_classifier(with_network, "positive", "mood", tokenizer).judge(text).log_prob.exp().item()
+    assert both == pytest.approx(odds / (1 + odds), rel=1e-4)
+
+
+def test_guidance_raises_words_of_the_label(tokenizer, tmp_path, sheet):
+    own = load_classifier(written(tmp_path / "mood"), "positive", "mood", tokenizer)
+    leaf = torch.zeros(*sheet.ids.shape, len(tokenizer), requires_grad=True)
+    own.judge(SoftText(leaf, sheet, 0.5)).score.sum().backward()
+    words = (tokenizer(f" {word}", add_special_tokens=False)["input_ids"][0] for word in ("love", "hate", "pizza"))
+    love, hate, pizza = words
+    place = int(sheet.free[0].nonzero()[0])
+    slope = leaf.grad[0, place]
+    assert slope[love] > slope[pizza].abs()
+    assert slope[hate] < 0
+
+
+def test_a_directory_of_words_is_a_control(tokenizer, tmp_path):
+    directory = written(tmp_path / "mood")
+    ((objective, _),) = parse_controls(f"{directory}=Negative", ControlLibrary(tokenizer))
+    assert isinstance(objective.model, WordExperts)
+    assert objective.label == 0
+
+
+@pytest.mark.parametrize(
+    ("lists", "problem"),
+    [
+        ({"words": {"negative": ["bad"]}}, "two labels at least"),
+        ({"words": {"negative": ["bad"], "positive": []}}, "two labels at least"),
+        ({"nats": 0, "words": LISTS["words"]}, "'nats' must be positive"),
+        ({"weights": 1, "words": LISTS["words"]}, "is no list of words"),
+        (["bad"], "is no list of words"),
+        ({"words": {"negative": ["bad pizza"], "positive": ["love"]}}, "no single token"),
+        ({"words": {"negative": ["bad"], "positive": ["unheard"]}}, "no single token"),
+    ],
+)
+def test_what_is_wrong_with_a_list(lists, problem, tokenizer, tmp_path):
+    with pytest.raises(ValueError, match=problem):
+        load_classifier(written(tmp_path / "mood", lists), "positive", "mood", tokenizer)
+
+
+def test_words_for_other_labels_are_refused(with_network, tokenizer):
+    written(with_network, {"words": {"sports": ["love"], "business": ["bad"]}})
+    with pytest.raises(ValueError, match="the labels are negative, positive"):
+        load_classifier(with_network, "positive", "mood", tokenizer)
+
+
+def test_no_words_no_lists(model_directory):
+    assert WordLists.read(model_directory / "controls" / "sentiment") is None
+
+
+def test_packing_keeps_the_words(model_directory, tmp_path):
+    source = tmp_path / "model"
+    shutil.copytree(model_directory, source)
+    written(source / "controls" / "sentiment")
+    pack(source, tmp_path / "packed")
+    assert json.loads((tmp_path / "packed" / "controls" / "sentiment" / WORDS).read_text()) == LISTS
