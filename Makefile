@@ -118,7 +118,7 @@ WORDED   := topic
 NO_TOPIC := imdb/unsupervised.parquet yelp_reviews/train.parquet corpus/gutenberg.parquet
 runs/controls/topic/words.json: | runs/controls/topic/report.json
 	$(BIN)/python -m pip install --quiet -e '.[eval]'
-	$(BIN)/tta train-classifier words data/classifiers/topic-half0 $(@D) $(NO_TOPIC:%=--other $(DATA)/%) --rows 4000 --nats 2 --weight 3
+	$(BIN)/tta train-classifier words data/classifiers/topic-half0 $(@D) $(NO_TOPIC:%=--other $(DATA)/%) --most 50
 
 # Judges of finished texts, from the half of the rows that guidance has not seen; fixed seeds (docs/evaluation.md).
 JUDGED  := sentiment topic toxicity

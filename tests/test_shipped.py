@@ -50,10 +50,7 @@ def test_its_topics_need_words(shipped: TTAPipeline) -> None:
     """Common words, which are world news to its network alone with p = 0.5, decide little."""
     lead = shipped.tokenizer.bos_token_id
     chance = {}
-    for text in (
-        " people who were to say to people who were to say to some people",
-        " troops and the elections in Iraq",
-    ):
+    for text in (" people who were to say to people who were to say to them", " troops and the elections in Iraq"):
         ids = [lead, *shipped.library.tokenise(text)]
         sheet = Canvas.blank(1, len(ids), shipped.special).pin(0, 0, ids)
         judged = shipped.library.classifier("topic", "world").judge(HardText(sheet.ids, sheet, 0.0))

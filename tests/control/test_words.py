@@ -87,16 +87,23 @@ def test_a_directory_of_words_is_a_control(tokenizer, tmp_path):
     [
         ({"words": {"negative": ["bad"]}}, "two labels at least"),
         ({"words": {"negative": ["bad"], "positive": []}}, "two labels at least"),
-        ({"nats": 0, "words": LISTS["words"]}, "'nats' must be positive"),
+        ({"nats": 0, "words": LISTS["words"]}, "'nats' and 'weight' must be positive"),
         ({"weights": 1, "words": LISTS["words"]}, "is no list of words"),
         (["bad"], "is no list of words"),
-        ({"words": {"negative": ["bad pizza"], "positive": ["love"]}}, "no single token"),
-        ({"words": {"negative": ["bad"], "positive": ["unheard"]}}, "no single token"),
+        ({"words": {"negative": ["bad pizza"], "positive": ["love"]}}, "no word of 'negative' is a single token"),
+        ({"words": {"negative": ["bad"], "positive": ["unheard"]}}, "no word of 'positive' is a single token"),
     ],
 )
 def test_what_is_wrong_with_a_list(lists, problem, tokenizer, tmp_path):
     with pytest.raises(ValueError, match=problem):
         load_classifier(written(tmp_path / "mood", lists), "positive", "mood", tokenizer)
+
+
+def test_words_of_several_tokens_are_left_out(tokenizer, tmp_path):
+    lists = {"words": {"negative": ["bad", "bad pizza", "unheard"], "positive": ["love"]}}
+    with pytest.warns(UserWarning, match="left out: bad pizza, unheard"):
+        own = load_classifier(written(tmp_path / "mood", lists), "positive", "mood", tokenizer)
+    assert own.table.sum() == 2
 
 
 def test_words_for_other_labels_are_refused(with_network, tokenizer):

@@ -100,9 +100,9 @@ def find_word_lists(
     ] = None,
     most: Annotated[int, typer.Option(help="Words of each label, at most.")] = 60,
     agree: Annotated[float, typer.Option(help="Probability that the encoder must give a word alone.")] = 0.75,
-    nats: Annotated[float, typer.Option(help="What a word in a text is worth.")] = 3.0,
+    nats: Annotated[float, typer.Option(help="What a word in a text is worth.")] = 2.0,
     network: Annotated[float, typer.Option(help="How much the network beside the words counts; 0: not at all.")] = 0.3,
-    weight: Annotated[float, typer.Option(help="Of the control, where a call gives none.")] = 1.0,
+    weight: Annotated[float, typer.Option(help="Of the control, where a call gives none.")] = 3.0,
     rows: Annotated[
         int, typer.Option(help="Rows from which the encoder learns the labels, and passages of each --other.")
     ] = 6000,

@@ -8,7 +8,7 @@ better than each:
     log p_words(c | text) = log softmax_c ( nats * sum_i P_i(W_c) )
 
 P_i(W_c) is the probability that the token at place i is one of the words W_c of label c. `words.json` in the directory
-of a control says all that: {"nats": 3, "network": 0.3, "words": {"sports": ["coach", ...], ...}}. A directory with this
+of a control says all that: {"nats": 2, "network": 0.3, "words": {"sports": ["coach", ...], ...}}. A directory with this
 file alone is a control as well: words without a network. They can be pushed harder than a network, which keeps to
 English up to some strength only: `weight` is the control's weight where none is given.
 """
@@ -16,6 +16,7 @@ English up to some strength only: `weight` is the control's weight where none is
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,9 +36,9 @@ class WordLists:
     """The words of each label; a word is worth `nats`, the network's log p counts `network` times."""
 
     words: dict[str, list[str]]
-    nats: float = 3.0
+    nats: float = 2.0
     network: float = 0.3
-    weight: float = 1.0
+    weight: float = 3.0
 
     def __post_init__(self) -> None:
         if len(self.words) < 2 or not all(self.words.values()):
@@ -61,17 +62,24 @@ class WordLists:
             ) from None
 
     def table(self, labels: list[str], tokenizer: PreTrainedTokenizerBase) -> Tensor:
-        """(V, C) 1 where a token is a word of the label, in the middle of a text."""
+        """(V, C) 1 where a token is a word of the label, in the middle of a text; longer words are left out."""
         by_name = {label.lower(): words for label, words in self.words.items()}
         if sorted(by_name) != sorted(label.lower() for label in labels):
             raise ValueError(f"the words are for {', '.join(self.words)}, the labels are {', '.join(labels)}")
-        found = torch.zeros(len(tokenizer), len(labels))
+        found, left_out = torch.zeros(len(tokenizer), len(labels)), []
         for column, label in enumerate(labels):
             for word in by_name[label.lower()]:
                 tokens = tokenizer(f" {word}", add_special_tokens=False)["input_ids"]
-                if len(tokens) != 1 or tokens[0] == tokenizer.unk_token_id:
-                    raise ValueError(f"'{word}' is no single token of this model: leave it out of the words")
-                found[tokens[0], column] = 1.0
+                if len(tokens) == 1 and tokens[0] != tokenizer.unk_token_id:
+                    found[tokens[0], column] = 1.0
+                else:
+                    left_out.append(word)
+            if not found[:, column].any():
+                raise ValueError(f"no word of '{label}' is a single token of this model: give it other words")
+        if left_out:
+            warnings.warn(
+                f"words that are no single token of this model are left out: {', '.join(left_out)}", stacklevel=2
+            )
         return found
 
 
