@@ -1,6 +1,7 @@
 """Lists of words beside a network, or alone: p(label | text) by counting, and what is said of lists that are wrong."""
 
 import json
+import math
 import shutil
 
 import pytest
@@ -45,13 +46,28 @@ def hard(tokenizer, canvas, text):
 
 def test_words_alone_are_counted(tokenizer, tmp_path, sheet):
     own = load_classifier(written(tmp_path / "mood"), "positive", "mood", tokenizer)
-    one, two, none = (
-        own.judge(hard(tokenizer, sheet, text)).log_prob.exp()
-        for text in ("the love pizza", "love the great pizza", "the pizza")
+    one, again, two, none = (
+        own.judge(hard(tokenizer, sheet, text)).log_prob.exp().item()
+        for text in ("the love pizza", "love love love love", "love the great pizza", "the pizza")
     )
-    assert none.item() == pytest.approx(0.5)
-    assert one.item() == pytest.approx(1 / (1 + torch.tensor(-2.0).exp().item()))
-    assert two.item() == pytest.approx(1 / (1 + torch.tensor(-4.0).exp().item()))
+    assert none == pytest.approx(0.5)
+    assert one == pytest.approx(1 / (1 + math.exp(-2)), abs=1e-3)
+    assert again == pytest.approx(one, abs=1e-3), "a word counts once"
+    assert two == pytest.approx(1 / (1 + math.exp(-4)), abs=1e-3)
+
+
+def test_soft_words_count_with_the_chance_that_they_occur(tokenizer, tmp_path, sheet):
+    own = load_classifier(written(tmp_path / "mood"), "positive", "mood", tokenizer)
+    generator = torch.Generator().manual_seed(0)
+    text = SoftText(3 * torch.randn(1, 16, len(tokenizer), generator=generator), sheet, 0.5)
+    never = (1 - text.probs[0][text.mask[0]]).prod(0)  # (V,)
+    expected = sum(
+        sign * (1 - never[tokenizer.convert_tokens_to_ids(word)].item())
+        for sign, label in ((-2.0, "negative"), (2.0, "positive"))
+        for word in LISTS["words"][label]
+    )
+    found = own.judge(text).log_prob.item()
+    assert found == pytest.approx(-math.log1p(math.exp(-expected)), abs=1e-4)
 
 
 def test_words_and_network_are_a_product(with_network, model_directory, tokenizer, sheet):
@@ -60,7 +76,7 @@ def test_words_and_network_are_a_product(with_network, model_directory, tokenize
     alone = network.judge(hard(tokenizer, sheet, "love the bad great pizza")).log_prob.exp().item()
     odds = (alone / (1 - alone)) ** 0.5 * torch.tensor(2.0).exp().item()  # two words for it, one against
     both = load_classifier(with_network, "positive", "mood", tokenizer).judge(text).log_prob.exp().item()
-    assert both == pytest.approx(odds / (1 + odds), rel=1e-4)
+    assert both == pytest.approx(odds / (1 + odds), abs=1e-3)
 
 
 def test_guidance_raises_words_of_the_label(tokenizer, tmp_path, sheet):

@@ -5,12 +5,13 @@ Words that speak for one label alone cannot be mistaken so, but know nothing of 
 better than each:
 
     log p(c | text) = log p_words(c | text) + share * log p_network(c | text)  (normalised)
-    log p_words(c | text) = log softmax_c ( nats * sum_i P_i(W_c) )
+    log p_words(c | text) = log softmax_c ( nats * sum_{w in W_c} P(w occurs) ),   P(w occurs) = 1 - prod_i (1 - P_i(w))
 
-P_i(W_c) is the probability that the token at place i is one of the words W_c of label c. `words.json` in the directory
-of a control says all that: {"nats": 2, "network": 0.3, "words": {"sports": ["coach", ...], ...}}. A directory with this
-file alone is a control as well: words without a network. They can be pushed harder than a network, which keeps to
-English up to some strength only: `weight` is the control's weight where none is given.
+P_i(w) is the probability that the token at place i is the word w of the list W_c of label c. A word counts once:
+nothing is gained by saying it again. `words.json` in the directory of a control says all that:
+{"nats": 2, "network": 0.3, "words": {"sports": ["coach", ...], ...}}. A directory with this file alone is a control as
+well: words without a network. They can be pushed harder than a network, which keeps to English up to some strength
+only: `weight` is the control's weight where none is given.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 WORDS = "words.json"
+SURE = 1 - 1e-4  # a token that is there counts a little less: its logarithm must be finite
 
 
 @dataclass(frozen=True)
@@ -84,13 +86,18 @@ class WordLists:
 
 
 class WordExperts(nn.Module):
-    """Networks of this shape read embeddings (B, L, H), to which the words add C columns: logits (B, C)."""
+    """Networks of this shape read embeddings (B, L, H), to which the W words add a column each: logits (B, C)."""
+
+    labels: Tensor  # (W, C)
 
     def __init__(self, lists: WordLists, table: Tensor, network: Any = None, labels: list[str] | None = None) -> None:
         super().__init__()
         self.nats, self.share = lists.nats, lists.network if network is not None else 0.0
         self.network = network if self.share else None
         self.config = network.config if network is not None else SimpleNamespace(id2label=dict(enumerate(labels or [])))
+        words = table.any(1).nonzero().flatten()
+        self.register_buffer("labels", table[words], persistent=False)
+        table = nn.functional.one_hot(words, len(table)).T.to(table.dtype)  # (V, W)
         self.width = 0
         if self.network is not None:
             own = self.network.get_input_embeddings().weight.detach()
@@ -104,8 +111,9 @@ class WordExperts(nn.Module):
 
     def forward(self, inputs_embeds: Tensor, attention_mask: Tensor) -> Any:
         inside = attention_mask if attention_mask.ndim == 2 else attention_mask[:, 0, 0]
-        counted = inputs_embeds[..., self.width :].float() * inside[..., None]
-        logits = (self.nats * counted.sum(1)).log_softmax(-1)
+        said = inputs_embeds[..., self.width :].float().clamp(0, SURE) * inside[..., None]
+        occurs = -torch.expm1(torch.log1p(-said).sum(1))  # (B, W)
+        logits = (self.nats * occurs @ self.labels.float()).log_softmax(-1)
         if self.network is not None:
             read = self.network(inputs_embeds=inputs_embeds[..., : self.width], attention_mask=attention_mask)
             logits = logits + self.share * read.logits.float().log_softmax(-1)
