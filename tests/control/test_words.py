@@ -103,6 +103,7 @@ def test_a_directory_of_words_is_a_control(tokenizer, tmp_path):
     [
         ({"words": {"negative": ["bad"]}}, "two labels at least"),
         ({"words": {"negative": ["bad"], "positive": []}}, "two labels at least"),
+        ({"words": {"negative": "bad", "positive": ["love"]}}, "each with a list of words"),
         ({"nats": 0, "words": LISTS["words"]}, "'nats' and 'weight' must be positive"),
         ({"weights": 1, "words": LISTS["words"]}, "is no list of words"),
         (["bad"], "is no list of words"),

@@ -43,7 +43,8 @@ class WordLists:
     weight: float = 3.0
 
     def __post_init__(self) -> None:
-        if len(self.words) < 2 or not all(self.words.values()):
+        lists = list(self.words.values())
+        if len(lists) < 2 or not all(words and isinstance(words, list) for words in lists):
             raise ValueError("words need two labels at least, each with a list of words")
         if self.nats <= 0 or self.network < 0 or self.weight <= 0:
             given = f"{self.nats}, {self.weight} and {self.network}"
