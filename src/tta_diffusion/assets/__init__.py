@@ -1,4 +1,7 @@
-"""Which model: the one that comes with the package (data files in `model/`), a directory, or a name on the hub."""
+"""Which model: one that comes with the package (data files beside this one), a directory, or a name on the hub.
+
+`model/` writes English, and is taken where none is named. Others of the package have a name, like `--model qm9`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ import os
 from importlib.resources import files
 from pathlib import Path
 
-MODEL = Path(str(files(__name__))) / "model"
+ROOT = Path(str(files(__name__)))
+MODEL = ROOT / "model"
+NAMED = {"qm9": ROOT / "qm9"}  # molecules
 VARIABLE = "TTA_MODEL"
 
 
@@ -20,30 +25,35 @@ def shipped_model() -> Path:
 
 
 def find_model(given: str | None) -> str:
-    """The model asked for, else TTA_MODEL, else the one in the package."""
+    """The model asked for, else TTA_MODEL, else the one in the package. A directory wins over a name."""
     model = given or os.environ.get(VARIABLE)
     if model:
-        return model
+        return model_directory(model)
     if not (MODEL / "denoiser.json").is_file():
         raise ValueError(f"this installation brings no model: pass --model DIR, or set {VARIABLE}")
     return str(MODEL)
 
 
 def model_name(directory: str) -> str:
-    """A model as records name it: the shipped one by nothing, since where it is installed differs between machines."""
-    return "" if directory == str(MODEL) else directory
+    """A model as records name it: shipped ones by their name, which is empty for `model/`, since where they are
+    installed differs between machines."""
+    names = {str(MODEL): ""} | {str(path): name for name, path in NAMED.items()}
+    return names.get(directory, directory)
 
 
 def model_directory(name: str) -> str:
-    """Where the model of a record lies."""
+    """Where the model of a record, or of a command, lies."""
+    if name in NAMED and not Path(name).is_dir():
+        return str(NAMED[name])
     return name or str(MODEL)
 
 
 def resolve(directory: str | Path) -> Path:
-    """A local directory as it is, a hub name downloaded (configs, tokenizers and safetensors only)."""
-    if Path(directory).is_dir():
-        return Path(directory)
-    name = str(directory)
+    """A local directory as it is, a name of the package, or a hub name downloaded (configs, tokenizers and safetensors
+    only)."""
+    name = model_directory(str(directory))
+    if Path(name).is_dir():
+        return Path(name)
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
         raise ValueError(f"no model at '{directory}': the directory does not exist")
     from huggingface_hub import snapshot_download

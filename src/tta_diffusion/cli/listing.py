@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from tta_diffusion.assets import MODEL, find_model
+from tta_diffusion.assets import MODEL, NAMED, find_model
 from tta_diffusion.cli import names
 
 SECTIONS = {
@@ -45,8 +45,8 @@ def show(
     ] = None,
 ) -> None:
     """List allocation policies, controls, grids and engines, one line each."""
-    sections = dict(SECTIONS)
-    shown = model or default_model()
+    sections = dict(SECTIONS) | {"Models in the package beside the English one (--model)": named_models()}
+    shown = Path(find_model(str(model))) if model else default_model()
     if shown is not None:
         whose = "the model in the package" if shown == MODEL else f"the model {shown}"
         sections[f"Controls of {whose} (--control)"] = classifiers(shown)
@@ -60,6 +60,11 @@ def default_model() -> Path | None:
     except ValueError:
         return None
     return found if found.is_dir() else None
+
+
+def named_models() -> dict[str, str]:
+    """Name -> what it can be asked for."""
+    return {name: "; ".join(f"{c}{labels}" for c, labels in classifiers(path).items()) for name, path in NAMED.items()}
 
 
 def classifiers(model: Path) -> dict[str, str]:

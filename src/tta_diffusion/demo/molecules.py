@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tta_diffusion.evaluation.molecules import require_rdkit
 
 
@@ -18,7 +20,7 @@ def svg_of(smiles: str, width: int = 220, height: int = 150) -> str | None:
         if molecule is None:
             return None
         drawer = rdMolDraw2D.MolDraw2DSVG(width, height)
-        options = drawer.drawOptions()
+        options: Any = drawer.drawOptions()  # its stubs are wrong
         options.clearBackground = False
         options.useBWAtomPalette()
         rdMolDraw2D.PrepareAndDrawMolecule(drawer, molecule)

@@ -86,12 +86,13 @@ def _convert(source: Path, target: Path, prefix: str) -> None:
 
 
 def check_words(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Some versions of transformers lose a GGUF tokenizer's merges: it then spells, and every perplexity is absurd."""
+    """Some versions of transformers lose a GGUF tokenizer's merges, all or the later ones: it then spells, or knows
+    syllables alone (17 tokens here, where Gemma has 9), and every perplexity is absurd."""
     import transformers
 
     text = "Once upon a time there was a house."
     tokens = len(tokenizer(text, add_special_tokens=False)["input_ids"])
-    if tokens > len(text) / 2:
+    if tokens > len(text) / 3:
         raise RuntimeError(
             f"transformers {transformers.__version__} reads the tokenizer of this GGUF file wrongly ({tokens} tokens "
             f"for {len(text)} letters): install another version and try again"
