@@ -8,7 +8,9 @@ look for the shift d of the mean that is least in
 from d = 0 on. Objectives judge clean text, so they are shown the rounding of the predicted x_0, shifted alike; one that
 was trained on noisy embeddings finds them, shifted too, as `text.state.x`. The levels of the next state are not known
 yet, for allocation asks for the importance that is found here: sigma is that of the posterior `step` below each token's
-own time. (The released code makes a new Adagrad for each of its steps, which leaves of every gradient its sign.)
+own time. Where objectives allow it, the rounding is to the `support` nearest embeddings, and to the others as one (see
+`control.nearest`). (The released code makes a new Adagrad for each of its steps, which leaves of every gradient its
+sign.)
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import torch
 from torch import Tensor
 
 from tta_diffusion.control.guidance import Check, Guidance, Guided
+from tta_diffusion.control.nearest import Nearest, NearText
 from tta_diffusion.control.objective import SoftText
 from tta_diffusion.diffusion.gaussian import GaussianProcess, GaussianState, sigma
 from tta_diffusion.diffusion.process import State
@@ -53,11 +56,12 @@ class Langevin(Guidance):
         assert isinstance(state, GaussianState)
         pull = 2 * self.fluency / self.sigma(state.times)
         shift, squares = torch.zeros_like(logits.points), torch.zeros_like(logits.points)
+        near = None if self.reads_all else Nearest.of(logits.points, self.process.table, canvas, self.config.support)
         importance, checks = None, list[Check]()
         for iteration in range(self.config.iterations):
             with torch.enable_grad():
                 leaf = shift.detach().requires_grad_(True)
-                text = self._text(logits, leaf, canvas, u, state)
+                text = self._text(logits, leaf, canvas, u, state, near)
                 last = iteration == self.config.iterations - 1
                 slope, importance = self.slope(leaf, text, checks, last)
             if slope is None:
@@ -73,7 +77,22 @@ class Langevin(Guidance):
         now, later = self.process.signal(times), self.process.signal((times - self.step).clamp_min(0))
         return sigma(now, later, eta=1.0).clamp_min(_LEAST_SIGMA)
 
-    def _text(self, logits: PointLogits, shift: Tensor, canvas: Canvas, u: float, state: GaussianState) -> SoftText:
+    @property
+    def reads_all(self) -> bool:
+        """Whether pushes round to the whole vocabulary."""
+        return self.needs_whole or self.config.support >= len(self.process.table)
+
+    def _text(
+        self,
+        logits: PointLogits,
+        shift: Tensor,
+        canvas: Canvas,
+        u: float,
+        state: GaussianState,
+        near: Nearest | None,
+    ) -> SoftText:
         """What objectives see, differentiable in the shift (B, L, D)."""
-        values = canvas.restrict(rounding(logits.points + shift, self.process.table))
-        return SoftText(values, canvas, u, None if state.x is None else replace(state, x=state.x + shift))
+        moved = None if state.x is None else replace(state, x=state.x + shift)
+        if near is not None:
+            return NearText(near, logits.points + shift, canvas, u, moved)
+        return SoftText(canvas.restrict(rounding(logits.points + shift, self.process.table)), canvas, u, moved)
