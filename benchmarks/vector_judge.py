@@ -1,11 +1,12 @@
-"""A judge that shares no rows with guidance: logistic regression on MiniLM's sentence vectors.
+"""A judge that shares no rows with guidance: logistic regression on MiniLM's sentence vectors, or on words.
 
     tta train-classifier prepare topic --data-dir DATA --tokenizer MODEL --half 1 --out data/classifiers/topic-half1
     python benchmarks/vector_judge.py data/classifiers/topic-half1 RUN [RUN ...]
 
 It learns from rows of the half that guidance has not seen, says how often it is right on validation rows, and then how
 often it finds the asked label in the texts of each run: 95 % intervals [over texts] and {over prompts}. Every further
-run is compared with the first, text by text. MiniLM also confirms the words of `tta train-classifier words`: it may be
+run is compared with the first, text by text. With `--ngrams` it reads words and pairs of words (tf-idf), of all rows:
+seconds, where vectors take minutes. MiniLM also confirms the words of `tta train-classifier words`: it may be
 kind to texts that a control with words wrote.
 """
 
@@ -15,6 +16,7 @@ import argparse
 from pathlib import Path
 
 import numpy as np
+from transformers import PreTrainedTokenizerFast
 
 from tta_diffusion.common.atomic import read_lines
 from tta_diffusion.data.tokenizer import load_tokenizer
@@ -32,10 +34,14 @@ def main() -> None:
     parser.add_argument("runs", type=Path, nargs="+", help="directories of tta bench")
     parser.add_argument("--rows", type=int, default=6000, help="rows to learn from")
     parser.add_argument("--checked", type=int, default=1500, help="validation rows to check it on")
+    parser.add_argument("--ngrams", action="store_true", help="read words and pairs of words, not vectors")
     options = parser.parse_args()
     store = LabelledStore.open(options.data)
     tokenizer, held = load_tokenizer(store.tokenizer_dir), store.validation
-    read = vector_reader(store, tokenizer, find_encoder("minilm"), options.rows, seed=1)
+    if options.ngrams:
+        read = ngram_reader(store, tokenizer)
+    else:
+        read = vector_reader(store, tokenizer, find_encoder("minilm"), options.rows, seed=1)
     rows = np.random.default_rng(0).permutation(len(held))[: options.checked]
     texts = [held.ids[i][: held.lengths[i]].tolist() for i in rows]
     found = read(tokenizer.batch_decode(texts, skip_special_tokens=True)).argmax(-1)
@@ -53,6 +59,20 @@ def main() -> None:
         a, b = ([part[key] for key in keys] for part in (right, judged[0]))
         gain = paired_difference(a, b, [key[0] for key in keys])
         print(f"{run.name} - {options.runs[0].name}: {gain.mean:+.1f} {{{gain.low:.1f}, {gain.high:.1f}}} points")
+
+
+def ngram_reader(store: LabelledStore, tokenizer: PreTrainedTokenizerFast) -> Reader:
+    """Of all rows that the data set itself labels."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    split = store.train
+    rows = np.flatnonzero(~split.taught & (split.labels >= 0))
+    texts = tokenizer.batch_decode([split.ids[i][: split.lengths[i]].tolist() for i in rows], skip_special_tokens=True)
+    words = TfidfVectorizer(ngram_range=(1, 2), min_df=3, sublinear_tf=True)
+    model = make_pipeline(words, LogisticRegression(C=8, max_iter=200)).fit(texts, split.labels[rows])
+    return lambda words: np.asarray(model.predict_proba(words))
 
 
 def judge(run: Path, store: LabelledStore, read: Reader) -> dict[Key, float]:

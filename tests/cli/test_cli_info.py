@@ -64,6 +64,11 @@ def test_env_names_versions_device_and_model(
     assert "somewhere" in say(capsys, "env")
 
 
+def test_models_of_the_package_are_listed_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "  qm9" in say(capsys, "list")
+    assert "rings            =low or =high" in say(capsys, "list", "--model", "qm9")
+
+
 def test_list_names_policies_and_the_classifiers_of_a_model(
     capsys: pytest.CaptureFixture[str], model_directory: Path
 ) -> None:
