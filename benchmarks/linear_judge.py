@@ -1,7 +1,7 @@
 """A judge that shares no rows with guidance: logistic regression on MiniLM's sentence vectors, or on words.
 
     tta train-classifier prepare topic --data-dir DATA --tokenizer MODEL --half 1 --out data/classifiers/topic-half1
-    python benchmarks/vector_judge.py data/classifiers/topic-half1 RUN [RUN ...]
+    python benchmarks/linear_judge.py data/classifiers/topic-half1 RUN [RUN ...]
 
 It learns from rows of the half that guidance has not seen, says how often it is right on validation rows, and then how
 often it finds the asked label in the texts of each run: 95 % intervals [over texts] and {over prompts}. Every further
@@ -43,8 +43,8 @@ def main() -> None:
     else:
         read = vector_reader(store, tokenizer, find_encoder("minilm"), options.rows, seed=1)
     rows = np.random.default_rng(0).permutation(len(held))[: options.checked]
-    texts = [held.ids[i][: held.lengths[i]].tolist() for i in rows]
-    found = read(tokenizer.batch_decode(texts, skip_special_tokens=True)).argmax(-1)
+    checked = [held.ids[i][: held.lengths[i]].tolist() for i in rows]
+    found = read(tokenizer.batch_decode(checked, skip_special_tokens=True)).argmax(-1)
     print(f"right on {100 * (found == held.labels[rows]).mean():.1f} % of {len(rows):,} validation rows")
     judged = [judge(run, store, read) for run in options.runs]
     for run, right in zip(options.runs, judged, strict=True):
@@ -57,8 +57,10 @@ def main() -> None:
     for run, right in list(zip(options.runs, judged, strict=True))[1:]:
         keys = [key for key in judged[0] if key in right]
         a, b = ([part[key] for key in keys] for part in (right, judged[0]))
-        gain = paired_difference(a, b, [key[0] for key in keys])
-        print(f"{run.name} - {options.runs[0].name}: {gain.mean:+.1f} {{{gain.low:.1f}, {gain.high:.1f}}} points")
+        texts = interval((np.array(a) - np.array(b)).tolist())
+        prompts = paired_difference(a, b, [key[0] for key in keys])
+        spans = f"[{texts.low:.1f}, {texts.high:.1f}] {{{prompts.low:.1f}, {prompts.high:.1f}}}"
+        print(f"{run.name} - {options.runs[0].name}: {texts.mean:+.1f} {spans} points")
 
 
 def ngram_reader(store: LabelledStore, tokenizer: PreTrainedTokenizerFast) -> Reader:
