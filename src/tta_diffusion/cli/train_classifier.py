@@ -53,6 +53,9 @@ def label_corpus(
     texts: Annotated[
         list[Path] | None, typer.Option(help="jsonl file with a field 'text', such as samples; repeatable.")
     ] = None,
+    also: Annotated[
+        list[Path] | None, typer.Option(help="Another teacher, from another seed: their mean counts; repeatable.")
+    ] = None,
     rows: Annotated[int, typer.Option(help="Sequences drawn from the corpus.")] = 300_000,
     weights: Annotated[
         str, typer.Option(help="Shares of its sources, such as wikipedia=0.5,imdb=0.2 (default: by their size).")
@@ -85,10 +88,32 @@ def label_corpus(
         device=device,
         batch=batch,
         overwrite=overwrite,
+        also=tuple(also or ()),
     )
     for line in summary(label(request)):
         typer.echo(line)
     typer.echo(str(out))
+
+
+@app.command("write")
+def write_texts(
+    model: Annotated[str, typer.Argument(help="Folder of a model with classifiers, or its name.")],
+    control: Annotated[str, typer.Argument(help="Name of the classifier, such as sentiment.")],
+    out: Annotated[Path, typer.Argument(help="jsonl file to write; `label --texts` reads it.")],
+    corpus: Annotated[Path, typer.Option(help="Prepared training corpus; texts begin as its sequences do.")],
+    texts: Annotated[int, typer.Option(help="How many, of all labels together.")] = 4000,
+    weights: Annotated[
+        str, typer.Option(help="Shares of its sources, such as wikipedia=0.5,imdb=0.2 (default: by their size).")
+    ] = "",
+    seed: Annotated[int, typer.Option(help="Seed of the openings and of the texts.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    dtype: Annotated[str | None, typer.Option(help="float32 or bfloat16.")] = None,
+) -> None:
+    """Write texts under a classifier's guidance: what fools it is in them, and a teacher can tell it so."""
+    from tta_diffusion.training.classifier.written import Request, write
+
+    request = Request(model, control, out, corpus, texts, weights, seed=seed, device=device, dtype=dtype)
+    typer.echo(f"{write(request)} texts in {out}")
 
 
 @app.command("words")

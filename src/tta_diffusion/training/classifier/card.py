@@ -19,9 +19,9 @@ def card(task: str, result: dict[str, Any], report: dict[str, Any]) -> str:
         for (name, before), after in zip(result["before"].items(), result["after"].values(), strict=True)
     )
     teacher = result["teacher"]
-    taught = (
-        f" Rows of the sources `taught:...` were labelled by the classifier `{teacher['name']}`." if teacher else ""
-    )
+    names = [teacher["name"], *teacher.get("also", ())] if teacher else []
+    by = f"the classifier `{names[0]}`" if len(names) == 1 else f"the mean of {', '.join(f'`{n}`' for n in names)}"
+    taught = f" Rows of the sources `taught:...` were labelled by {by}." if names else ""
     prior = "with every class weighted equally" if result["balanced"] else "with classes as often as in the data"
     return f"""# {task.capitalize()} classifier
 

@@ -7,9 +7,10 @@ under guidance, where the mistakes are) and gives each the label
     argmax_c p(c)     if max_c p(c) >= sure
     -1, undecided     if max_c p(c) < unsure: to be given the even distribution
 
-What lies between is left out: the teacher's doubt about a label is no knowledge. A teacher knows the classes alone and
-may be sure of a novel's "topic" too: sources under `other` belong to no class and are undecided unread. The rows are
-added to those of a labelled data set, whose validation rows stay as they are.
+What lies between is left out: the teacher's doubt about a label is no knowledge. Of several teachers, from different
+seeds, the mean of p counts: one alone may be sure of what none has learnt, but then they disagree. A teacher knows the
+classes alone and may be sure of a novel's "topic" too: sources under `other` belong to no class and are undecided
+unread. The rows are added to those of a labelled data set, whose validation rows stay as they are.
 
 `python -m tta_diffusion.training.classifier.label TEACHER OUT --data DIR --corpus DIR` needs no command line package.
 """
@@ -76,6 +77,7 @@ class Request:
     device: str = "auto"
     batch: int = 512
     overwrite: bool = False
+    also: tuple[Path, ...] = ()  # other teachers
 
     def __post_init__(self) -> None:
         if not 0 <= self.unsure <= self.sure <= 1:
@@ -95,7 +97,7 @@ def label(request: Request, reader: Reader | None = None) -> dict[str, Any]:
         tokenizer = load_tokenizer(data.tokenizer_dir)
         found = gather(request, data, tokenizer)
         if reader is None:
-            reader = Teacher.load(request.teacher, data.labels, pick_device(request.device), request.batch)
+            reader = mean_of(request, data.labels)
         names = list(dict.fromkeys(f"taught:{part.source}" for part in found))
         source = np.concatenate([np.full(len(part.ids), names.index(f"taught:{part.source}")) for part in found])
         ids = np.concatenate([part.ids for part in found])
@@ -115,6 +117,13 @@ def label(request: Request, reader: Reader | None = None) -> dict[str, Any]:
         meta = describe(request, data, train, dict(zip(names, read, strict=True)))
         write_json(directory / META, meta)
     return meta
+
+
+def mean_of(request: Request, labels: Sequence[str]) -> Reader:
+    """The mean of what the teachers say."""
+    device = pick_device(request.device)
+    teachers = [Teacher.load(path, labels, device, request.batch) for path in (request.teacher, *request.also)]
+    return lambda texts: np.mean([teacher(texts) for teacher in teachers], axis=0)
 
 
 def open_data(directory: Path) -> LabelledStore:
@@ -200,6 +209,7 @@ def describe(request: Request, data: LabelledStore, train: Split, read: dict[str
         }
     teacher = {
         "name": request.teacher.resolve().name,
+        "also": [path.resolve().name for path in request.also],
         "sure": request.sure,
         "unsure": request.unsure,
         "seed": request.seed,
@@ -231,6 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("out", type=Path, help="directory for the arrays")
     parser.add_argument("--data", type=Path, required=True, help="prepared labelled data; all its rows are kept")
     parser.add_argument("--corpus", type=Path, required=True, help="prepared training corpus on the same vocabulary")
+    parser.add_argument("--also", type=Path, nargs="+", action="extend", default=[], help="other teachers: their mean")
     parser.add_argument("--texts", type=Path, nargs="+", action="extend", default=[], help="jsonl files of texts")
     parser.add_argument("--rows", type=int, default=Request.rows, help="sequences drawn from the corpus")
     parser.add_argument("--weights", default="", help="shares of its sources, wikipedia=0.5,imdb=0.2; else by size")
@@ -242,7 +253,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--batch", type=int, default=Request.batch, help="texts that the teacher reads at once")
     parser.add_argument("--overwrite", action="store_true", help="replace finished arrays in OUT")
     options = vars(parser.parse_args(arguments))
-    request = Request(**{**options, "texts": tuple(options["texts"])})
+    request = Request(**{**options, **{name: tuple(options[name]) for name in ("texts", "also")}})
     print("\n".join([*summary(label(request)), str(request.out)]))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,14 @@ def open_corpus(directory: Path, data: LabelledStore) -> TokenStore:
 def draw(
     corpus: TokenStore, rows: int, weights: Mapping[str, float], seed: int, data: LabelledStore
 ) -> list[Sequences]:
-    """`rows` training sequences in all, no one twice; of a source no more than it has.
+    """Training sequences of the corpus (see `drawn_rows`) in the form of the data's."""
+    return [Sequences(name, fit(ids, data)) for name, ids in drawn_rows(corpus, rows, weights, seed)]
+
+
+def drawn_rows(
+    corpus: TokenStore, rows: int, weights: Mapping[str, float], seed: int
+) -> Iterator[tuple[str, NDArray[Any]]]:
+    """`rows` training sequences in all, no one twice, by source; of a source no more than it has.
 
     Without weights, every source has a share in proportion to its size.
     """
@@ -69,12 +76,10 @@ def draw(
         raise ValueError("one of the weights must be positive")
     ends = np.floor(np.cumsum([0, *shares]) / shares.sum() * rows + 0.5).astype(int)  # rounded together: sum is `rows`
     counts = np.minimum(np.diff(ends), sizes)
-    found = []
     for k, name in enumerate(corpus.sources):
         if counts[k]:
             chosen = np.sort(permute(np.arange(counts[k]), int(sizes[k]), (seed, k)))  # sorted: the file is read once
-            found.append(Sequences(name, fit(corpus.gather("train", np.full(len(chosen), k), chosen), data)))
-    return found
+            yield name, corpus.gather("train", np.full(len(chosen), k), chosen)
 
 
 def fit(ids: NDArray[Any], data: LabelledStore) -> NDArray[Any]:

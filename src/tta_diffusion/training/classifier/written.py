@@ -1,0 +1,117 @@
+"""Texts written under a classifier's guidance, for a teacher to read: what fools the classifier stands in them.
+
+Openings are the first words of a training corpus's sequences, so no prompt of a benchmark is among them. Each is gone
+on from under one label of the control, in turn, with the model's own settings. `label --texts FILE` gives the texts the
+teacher's labels, whatever they were meant to be: a text that only the classifier takes for positive becomes undecided.
+
+`python -m tta_diffusion.training.classifier.written MODEL CONTROL OUT --corpus DIR` needs no command line package.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from tta_diffusion.assets import find_model
+from tta_diffusion.common.atomic import replace_text
+from tta_diffusion.data.store import TokenStore
+from tta_diffusion.data.tokenizer import backend, load_tokenizer
+from tta_diffusion.pipeline import CONTROLS, TTAPipeline, load_pipeline
+from tta_diffusion.training.classifier.unlabelled import drawn_rows, parse_weights
+
+AT_A_TIME = 512  # texts
+
+
+@dataclass(frozen=True)
+class Request:
+    """How many texts, of which control, behind which openings."""
+
+    model: str
+    control: str
+    out: Path
+    corpus: Path
+    texts: int = 4000
+    weights: str = ""  # of the corpus's sources; empty: by their size
+    words: tuple[int, int] = (2, 6)  # of an opening
+    seed: int = 0
+    device: str = "auto"
+    dtype: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)  # of the sampler, over the model's own
+
+    def __post_init__(self) -> None:
+        if self.texts < 1:
+            raise ValueError(f"--texts must be 1 or more, got {self.texts}")
+        if not 1 <= self.words[0] <= self.words[1]:
+            raise ValueError(f"an opening has 1 word or more, and the two numbers rise: got {list(self.words)}")
+
+
+def write(request: Request) -> int:
+    """Writes `request.out`, a line {prompt, label, text} for each text, and returns how many there are."""
+    pipe = load_pipeline(find_model(request.model), request.device, request.dtype)
+    labels, prompts = labels_of(pipe, request.control), openings(request)
+    settings = {"batch_size": AT_A_TIME, **request.settings}
+    lines: list[str] = []
+    with tqdm(total=len(prompts), desc="writing", unit="text", disable=None) as bar:
+        for i, label in enumerate(labels):
+            mine = prompts[i :: len(labels)]
+            for low in range(0, len(mine), AT_A_TIME):
+                part = mine[low : low + AT_A_TIME]
+                texts = pipe(part, f"{request.control}={label}", seed=request.seed, **settings).texts
+                rows = zip(part, texts, strict=True)
+                lines += [json.dumps({"prompt": prompt, "label": label, "text": text}) for prompt, text in rows]
+                bar.update(len(part))
+    replace_text(request.out, "".join(f"{line}\n" for line in lines))
+    return len(lines)
+
+
+def labels_of(pipe: TTAPipeline, control: str) -> list[str]:
+    """The labels of a classifier that the model brings."""
+    assert pipe.controls_directory is not None
+    path = pipe.controls_directory / control / "config.json"
+    if not path.is_file():
+        raise ValueError(f"the model has no classifier '{control}' under {CONTROLS}/")
+    names = json.loads(path.read_text(encoding="utf-8"))["id2label"]
+    return [names[str(i)] for i in range(len(names))]
+
+
+def openings(request: Request) -> list[str]:
+    """The first words of sequences drawn from the corpus."""
+    corpus = TokenStore.open(request.corpus)
+    inner = backend(load_tokenizer(corpus.tokenizer_dir))
+    parts = drawn_rows(corpus, request.texts, parse_weights(request.weights), request.seed)
+    texts = [text for _, ids in parts for text in inner.decode_batch(ids.tolist(), skip_special_tokens=True)]
+    generator = np.random.default_rng(request.seed)
+    counts = generator.integers(request.words[0], request.words[1] + 1, size=len(texts))
+    order = generator.permutation(len(texts))  # every label gets every source
+    found = [" ".join(texts[i].split()[: counts[i]]) for i in order]
+    return [opening for opening in found if opening]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", help="directory of a model with classifiers, or its name")
+    parser.add_argument("control", help="name of the classifier, such as sentiment")
+    parser.add_argument("out", type=Path, help="jsonl file to write")
+    parser.add_argument("--corpus", type=Path, required=True, help="prepared training corpus")
+    parser.add_argument("--texts", type=int, default=Request.texts, help="how many")
+    parser.add_argument("--weights", default="", help="shares of its sources, wikipedia=0.5,imdb=0.2; else by size")
+    parser.add_argument("--seed", type=int, default=Request.seed, help="of the openings and of the texts")
+    parser.add_argument("--device", default=Request.device, help="auto, cpu or cuda")
+    parser.add_argument("--dtype", help="float32 or bfloat16")
+    request = Request(**vars(parser.parse_args(arguments)))
+    print(f"{write(request)} texts in {request.out}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except ValueError as error:
+        sys.exit(f"Error: {error}")

@@ -1,0 +1,98 @@
+"""Texts written under guidance for a teacher: openings of the corpus, every label, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import PreTrainedTokenizerFast
+from typer.testing import CliRunner
+
+from tta_diffusion.cli.train_classifier import app
+from tta_diffusion.data.writer import StoreWriter, token_dtype
+from tta_diffusion.training.classifier.written import Request, main, openings, write
+
+LENGTH = 12
+TEXTS = {"plain": "the movie was good and the food was bad .", "lakes": "this place is great !"}
+QUICK = {"steps": 2, "allocation": "constant", "max_length": LENGTH}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrainedTokenizerFast) -> Path:
+    directory = tmp_path_factory.mktemp("corpus") / "out"
+    writer, sources = StoreWriter(directory), []
+    for name, text in TEXTS.items():
+        ids = [2, *tokenizer(text, add_special_tokens=False)["input_ids"], 1][:LENGTH]
+        parts = {}
+        for split in ("train", "validation"):
+            array = writer.array(split, name, LENGTH, token_dtype(len(tokenizer)), 0)
+            for _ in range(20):
+                array.add(ids + [0] * (LENGTH - len(ids)))
+            parts[split] = array.close()
+        sources.append({"name": name, "weight": 1.0, "splits": parts})
+    tokenizer.save_pretrained(writer.tokenizer_dir)
+    meta = {"length": LENGTH, "dtype": token_dtype(len(tokenizer)).str, "vocab_size": len(tokenizer)}
+    writer.finish({**meta, "special_ids": {"pad": 0, "eos": 1, "bos": 2}, "sources": sources})
+    return directory
+
+
+def request(model: Path, corpus: Path, out: Path, **changes: object) -> Request:
+    return Request(str(model), "sentiment", out, corpus, **{"texts": 10, "device": "cpu", "settings": QUICK, **changes})
+
+
+def test_openings_are_the_first_words_of_sequences(model_directory: Path, corpus: Path, tmp_path: Path) -> None:
+    wanted = request(model_directory, corpus, tmp_path / "a", texts=40, words=(2, 4))
+    found = openings(wanted)
+    assert len(found) == 40
+    assert all(any(text.startswith(opening) for text in TEXTS.values()) for opening in found)
+    assert {len(opening.split()) for opening in found} == {2, 3, 4}
+    assert found == openings(wanted)
+    only = openings(request(model_directory, corpus, tmp_path / "a", weights="lakes=1"))
+    assert all(opening.startswith("this") for opening in only)
+
+
+def test_every_label_is_written_and_a_line_keeps_prompt_label_and_text(
+    model_directory: Path, corpus: Path, tmp_path: Path
+) -> None:
+    wanted = request(model_directory, corpus, tmp_path / "out.jsonl")
+    assert write(wanted) == 10
+    rows = [json.loads(line) for line in wanted.out.read_text().splitlines()]
+    labels, counts = np.unique([row["label"] for row in rows], return_counts=True)
+    assert labels.tolist() == ["negative", "positive"]
+    assert counts.tolist() == [5, 5]
+    assert all(row["text"].startswith(row["prompt"]) for row in rows)
+    before = wanted.out.read_bytes()
+    write(wanted)
+    assert wanted.out.read_bytes() == before
+
+
+def test_the_module_and_the_command_line_do_the_same(
+    model_directory: Path, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shared = ["--corpus", str(corpus), "--texts", "2", "--device", "cpu"]
+    main([str(model_directory), "sentiment", str(tmp_path / "a"), *shared])
+    assert capsys.readouterr().out.strip() == f"2 texts in {tmp_path / 'a'}"
+    done = CliRunner().invoke(app, ["write", str(model_directory), "sentiment", str(tmp_path / "b"), *shared])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"texts": 0}, "--texts must be 1 or more"),
+        ({"words": (3, 2)}, "the two numbers rise"),
+        ({"control": "mood"}, "no classifier 'mood'"),
+        ({"weights": "lake=1"}, "no source 'lake'. Did you mean 'lakes'"),
+        ({"corpus": Path("nowhere")}, "nowhere is no finished corpus"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence_and_nothing_is_written(
+    changes: dict[str, object], message: str, model_directory: Path, corpus: Path, tmp_path: Path
+) -> None:
+    base = {"model": str(model_directory), "control": "sentiment", "out": tmp_path / "out", "corpus": corpus}
+    with pytest.raises(ValueError, match=message):
+        write(Request(**{**base, "texts": 4, "device": "cpu", "settings": QUICK, **changes}))
+    assert not (tmp_path / "out").exists()
