@@ -222,6 +222,26 @@ def test_a_teacher_reads_with_its_own_tokenizer_and_order_of_labels(
     assert np.allclose(found[0].sum(1), 1)
 
 
+def test_of_several_teachers_the_mean_counts(place: Path, words: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    """Two that agree are as sure as one; two that contradict each other decide nothing."""
+    save_teacher(tmp_path / "one", words, LABELS)
+    save_teacher(tmp_path / "same", words, LABELS)
+    save_teacher(tmp_path / "against", words, LABELS)
+    model = BertForSequenceClassification.from_pretrained(tmp_path / "against")
+    with torch.no_grad():
+        model.classifier.weight.neg_()
+    model.save_pretrained(tmp_path / "against")
+    (tmp_path / "good.jsonl").write_text(json.dumps({"text": "good place !"}) + "\n")
+    counts = {}
+    for name in ("same", "against"):
+        base = request(place, tmp_path / f"out-{name}", rows=0, texts=(tmp_path / "good.jsonl",), device="cpu")
+        meta = label(replace(base, teacher=tmp_path / "one", also=(tmp_path / name,)))
+        counts[name] = meta["sources"]["taught:good.jsonl"]["train"]
+        assert meta["teacher"]["also"] == [name]
+    assert counts["same"] == {"negative": 0, "positive": 1, "undecided": 0}
+    assert counts["against"] == {"negative": 0, "positive": 0, "undecided": 1}
+
+
 def test_our_own_classifiers_get_the_frame_they_were_trained_with(
     tokenizer: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:
@@ -323,11 +343,13 @@ def test_a_taught_classifier_is_trained_and_says_so(taught: LabelledStore, tmp_p
         "soft": {"evaluate": []},
         "optim": {"steps": 4, "batch": 16},
         "run": {"device": "cpu"},
+        "marks_alike": True,
     }
     report = train(build(ClassifierConfig, raw))["tasks"]["sentiment"]
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["marks_alike"] is True
     assert report["teacher"]["name"] == "teacher"
     assert list(report["by_source"]) == ["toy"]
-    assert "labelled by the classifier `teacher`" in (tmp_path / "out" / "README.md").read_text()
+    assert "labelled by the classifier `teacher`." in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_the_recipe_of_the_project_is_well_formed() -> None:

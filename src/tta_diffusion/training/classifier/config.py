@@ -96,6 +96,7 @@ class ClassifierConfig:
     optim: OptimSettings = field(default_factory=OptimSettings)
     run: RunSettings = field(default_factory=RunSettings)
     overwrite: bool = False
+    marks_alike: bool = False  # guidance is not to be drawn to punctuation and digits (see `control.marks`)
 
     def __post_init__(self) -> None:
         if self.model.start is None and "model_type" not in self.model.backbone:

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
-from tta_diffusion.control.classifier import WHOLE_SHEET
+from tta_diffusion.control.classifier import MARKS_ALIKE, WHOLE_SHEET
 from tta_diffusion.training.batches import micro_seed
 from tta_diffusion.training.classifier.batches import Batch, TrainingBatches
 from tta_diffusion.training.classifier.config import ClassifierConfig
@@ -38,6 +38,8 @@ class ClassifierRun:
         self.classifier = build_classifier(config.model, self.store)
         if config.soft.whole_sheet:
             setattr(self.classifier.config, WHOLE_SHEET, True)  # guidance will ask
+        if config.marks_alike:
+            setattr(self.classifier.config, MARKS_ALIKE, True)
         self.classifier.to(self.device).train()  # type: ignore[arg-type]
         self.parameters = [p for p in self.classifier.parameters() if p.requires_grad]
         self.average = [p.detach().clone() for p in self.parameters] if config.optim.ema else []

@@ -1,0 +1,71 @@
+"""Marks that look alike to a classifier."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import PreTrainedTokenizerFast
+
+from conftest import make_tokenizer
+from tta_diffusion.assets import shipped_model
+from tta_diffusion.control.classifier import AttributeObjective, load_classifier
+from tta_diffusion.control.marks import make_marks_alike, mark_ids
+from tta_diffusion.pipeline import load_tokenizer
+
+
+@pytest.fixture(scope="module")
+def marked() -> PreTrainedTokenizerFast:
+    return make_tokenizer(["good", "bad", ".", "?", "!", "20", "é", "a1"])
+
+
+def test_marks_are_what_shows_no_letter(marked: PreTrainedTokenizerFast) -> None:
+    assert {marked.decode([number]) for number in mark_ids(marked)} == {".", "?", "!", "20"}
+
+
+def test_the_rows_of_marks_become_that_of_a_full_stop_and_no_others(marked: PreTrainedTokenizerFast) -> None:
+    torch.manual_seed(0)
+    table = torch.randn(len(marked), 4)
+    before = table.clone()
+    make_marks_alike(table, marked)
+    marks = mark_ids(marked)
+    stop = before[marked.get_vocab()["."]]
+    assert torch.equal(table[marks], stop.expand(len(marks), 4))
+    others = [i for i in range(len(marked)) if i not in marks]
+    assert torch.equal(table[others], before[others])
+
+
+def test_a_vocabulary_without_a_full_stop_is_refused() -> None:
+    with pytest.raises(ValueError, match="no token for a full stop"):
+        make_marks_alike(torch.zeros(10, 2), make_tokenizer(["good", "?"]))
+
+
+def test_a_byte_level_vocabulary_keeps_letters_of_all_scripts_and_parts_of_them() -> None:
+    tokenizer = load_tokenizer(shipped_model())
+    marks = [tokenizer.decode([number]).strip() for number in mark_ids(tokenizer)]
+    assert {"?", "!", "20", "...", '."', "—", "%"} <= set(marks)
+    assert not any(c.isalpha() or c == "\N{REPLACEMENT CHARACTER}" for mark in marks for c in mark)
+
+
+def judged(objective: AttributeObjective, ids: list[int]) -> list[float]:
+    table = objective.model.get_input_embeddings().weight
+    logits = objective.model(inputs_embeds=table[torch.tensor([ids])], attention_mask=torch.ones(1, len(ids))).logits
+    return logits[0].tolist()
+
+
+def test_a_classifier_that_asks_for_it_cannot_tell_marks_apart(
+    model_directory: Path, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    vocabulary = tokenizer.get_vocab()
+    told, other = ([2, vocabulary["good"], vocabulary[mark], 1] for mark in (".", "!"))
+    source = model_directory / "controls" / "sentiment"
+    plain = load_classifier(source, "positive", "mood", tokenizer)
+    assert judged(plain, told) != judged(plain, other)
+    directory = shutil.copytree(source, tmp_path / "mood")
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps(config | {"marks_alike": True}))
+    alike = load_classifier(directory, "positive", "mood", tokenizer)
+    assert judged(alike, told) == judged(alike, other) == judged(plain, told)
