@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tta_diffusion.assets import shipped_model
 from tta_diffusion.data.config import config_from_dict, load_config
+from tta_diffusion.data.tokenizer import load_tokenizer
 
 SOURCE = {"name": "a", "path": "a.txt"}
 RECIPE = Path(__file__).parents[2] / "configs" / "data" / "mixed.yaml"
@@ -17,6 +19,12 @@ def test_the_recipe_reads_training_splits_only() -> None:
     assert config.vocab_size == 12288
     assert not [p for p in paths if "test" in p or "validation" in p or "realtoxicity" in p]
     assert {s.where.get("label") for s in config.sources if s.name == "jigsaw"} == {0}
+
+
+def test_the_recipe_has_the_vocabulary_of_the_package() -> None:
+    """Else its arrays, and classifiers that learn from them, fit no model that anybody has."""
+    directory = RECIPE.parents[2] / load_config(RECIPE).tokenizer
+    assert load_tokenizer(directory).get_vocab() == load_tokenizer(shipped_model()).get_vocab()
 
 
 @pytest.mark.parametrize(
