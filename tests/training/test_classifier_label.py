@@ -343,10 +343,8 @@ def test_a_taught_classifier_is_trained_and_says_so(taught: LabelledStore, tmp_p
         "soft": {"evaluate": []},
         "optim": {"steps": 4, "batch": 16},
         "run": {"device": "cpu"},
-        "marks_alike": True,
     }
     report = train(build(ClassifierConfig, raw))["tasks"]["sentiment"]
-    assert json.loads((tmp_path / "out" / "config.json").read_text())["marks_alike"] is True
     assert report["teacher"]["name"] == "teacher"
     assert list(report["by_source"]) == ["toy"]
     assert "labelled by the classifier `teacher`." in (tmp_path / "out" / "README.md").read_text()

@@ -328,3 +328,14 @@ def test_training_imports_neither_arrow_nor_the_command_line() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_marks_stay_alike_through_training(data: Path, tmp_path: Path) -> None:
+    train(recipe(str(data / "sentiment"), tmp_path / "out", marks_alike=True, optim={"steps": 3, "batch": 8}))
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["marks_alike"] is True
+    table = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").get_input_embeddings().weight
+    vocabulary = AutoTokenizer.from_pretrained(tmp_path / "out").get_vocab()
+    assert torch.equal(table[vocabulary["."]], table[vocabulary["!"]])
+    train(recipe(str(data / "sentiment"), tmp_path / "plain", optim={"steps": 3, "batch": 8}))
+    plain = AutoModelForSequenceClassification.from_pretrained(tmp_path / "plain").get_input_embeddings().weight
+    assert not torch.equal(plain[vocabulary["."]], plain[vocabulary["!"]])

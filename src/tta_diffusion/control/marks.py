@@ -25,11 +25,20 @@ _BROKEN = "\N{REPLACEMENT CHARACTER}"  # a part of a letter, as byte-level vocab
 
 def make_marks_alike(table: Tensor, tokenizer: PreTrainedTokenizerBase) -> None:
     """Changes the rows of the embedding table (V, H) in place."""
+    tie(table, mark_ids(tokenizer), full_stop(tokenizer))
+
+
+def tie(table: Tensor, marks: list[int], stop: int) -> None:
+    """The rows of the marks become that of the full stop."""
+    with torch.no_grad():
+        table[marks] = table[stop].clone()
+
+
+def full_stop(tokenizer: PreTrainedTokenizerBase) -> int:
     vocabulary = tokenizer.get_vocab()
     if FULL_STOP not in vocabulary:
         raise ValueError("marks cannot be made alike: the vocabulary has no token for a full stop")
-    with torch.no_grad():
-        table[mark_ids(tokenizer)] = table[vocabulary[FULL_STOP]].clone()
+    return int(vocabulary[FULL_STOP])
 
 
 def mark_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:

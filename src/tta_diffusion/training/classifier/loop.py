@@ -15,6 +15,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from tta_diffusion.control.classifier import MARKS_ALIKE, WHOLE_SHEET
+from tta_diffusion.control.marks import full_stop, mark_ids, tie
+from tta_diffusion.data.tokenizer import load_tokenizer
 from tta_diffusion.training.batches import micro_seed
 from tta_diffusion.training.classifier.batches import Batch, TrainingBatches
 from tta_diffusion.training.classifier.config import ClassifierConfig
@@ -38,8 +40,12 @@ class ClassifierRun:
         self.classifier = build_classifier(config.model, self.store)
         if config.soft.whole_sheet:
             setattr(self.classifier.config, WHOLE_SHEET, True)  # guidance will ask
+        self.marks: tuple[list[int], int] | None = None
         if config.marks_alike:
             setattr(self.classifier.config, MARKS_ALIKE, True)
+            tokenizer = load_tokenizer(self.store.tokenizer_dir)
+            self.marks = mark_ids(tokenizer), full_stop(tokenizer)
+            tie(table_of(self.classifier), *self.marks)  # and after every step: what is measured is what guides
         self.classifier.to(self.device).train()  # type: ignore[arg-type]
         self.parameters = [p for p in self.classifier.parameters() if p.requires_grad]
         self.average = [p.detach().clone() for p in self.parameters] if config.optim.ema else []
@@ -95,6 +101,8 @@ class ClassifierRun:
         torch.nn.utils.clip_grad_norm_(self.parameters, optim.clip)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+        if self.marks is not None:
+            tie(table_of(self.classifier), *self.marks)
         if self.average:
             # A short memory at first: the average should forget the random start.
             keep = min(optim.ema, (1 + step) / (10 + step))
