@@ -172,6 +172,12 @@ def test_a_network_begins_from_nothing(data: Path, tmp_path: Path) -> None:
         train(build(ClassifierConfig, raw))
 
 
+def test_punctuation_is_not_made_alike(data: Path, tmp_path: Path) -> None:
+    raw = settings(data, TAGS, tmp_path / "out").to_dict() | {"marks_alike": True}
+    with pytest.raises(ValueError, match="punctuation has tags"):
+        train(build(ClassifierConfig, raw))
+
+
 def test_a_chart_parser_learns_a_treebank(tmp_path: Path) -> None:
     rng = random.Random(1)
     rows = []

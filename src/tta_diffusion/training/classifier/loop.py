@@ -32,6 +32,8 @@ METRICS = "metrics.jsonl"
 class ClassifierRun:
     """Builds everything from a config; `train` leaves the chosen weights in `classifier`."""
 
+    marks: tuple[list[int], int] | None = None  # and the full stop that they read as, if they are to be alike
+
     def __init__(self, config: ClassifierConfig) -> None:
         self.config = config
         self.store = LabelledStore.open(config.data)
@@ -40,7 +42,6 @@ class ClassifierRun:
         self.classifier = build_classifier(config.model, self.store)
         if config.soft.whole_sheet:
             setattr(self.classifier.config, WHOLE_SHEET, True)  # guidance will ask
-        self.marks: tuple[list[int], int] | None = None
         if config.marks_alike:
             setattr(self.classifier.config, MARKS_ALIKE, True)
             tokenizer = load_tokenizer(self.store.tokenizer_dir)
