@@ -1,6 +1,6 @@
 """What guidance writes when it fools its classifier: questions, and numbers without a subject.
 
-    python benchmarks/tells.py RUN [RUN ...] [--people sst2.txt]
+    python benchmarks/tells.py RUN [RUN ...] [--people people.txt]
 
 For every label of each run of `tta bench`: the share of texts with a question mark, and of words with a digit in them,
 in what follows the prompt; 95 % intervals over texts. `--people` reads a text a line, for comparison. Judges hardly

@@ -32,7 +32,7 @@ METRICS = "metrics.jsonl"
 class ClassifierRun:
     """Builds everything from a config; `train` leaves the chosen weights in `classifier`."""
 
-    marks: tuple[list[int], int] | None = None  # and the full stop that they read as, if they are to be alike
+    marks: tuple[list[int], int] | None = None  # ids of all marks, and of the full stop that they read as
 
     def __init__(self, config: ClassifierConfig) -> None:
         self.config = config
