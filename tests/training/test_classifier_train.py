@@ -330,9 +330,9 @@ def test_training_imports_neither_arrow_nor_the_command_line() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_marks_stay_alike_through_training(data: Path, tmp_path: Path) -> None:
-    train(recipe(str(data / "sentiment"), tmp_path / "out", marks_alike=True, optim={"steps": 3, "batch": 8}))
-    assert json.loads((tmp_path / "out" / "config.json").read_text())["marks_alike"] is True
+def test_tokens_stay_alike_through_training(data: Path, tmp_path: Path) -> None:
+    train(recipe(str(data / "sentiment"), tmp_path / "out", alike=["marks"], optim={"steps": 3, "batch": 8}))
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["alike"] == ["marks"]
     table = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").get_input_embeddings().weight
     vocabulary = AutoTokenizer.from_pretrained(tmp_path / "out").get_vocab()
     assert torch.equal(table[vocabulary["."]], table[vocabulary["!"]])

@@ -173,8 +173,8 @@ def test_a_network_begins_from_nothing(data: Path, tmp_path: Path) -> None:
 
 
 def test_punctuation_is_not_made_alike(data: Path, tmp_path: Path) -> None:
-    raw = settings(data, TAGS, tmp_path / "out").to_dict() | {"marks_alike": True}
-    with pytest.raises(ValueError, match="punctuation has tags"):
+    raw = settings(data, TAGS, tmp_path / "out").to_dict() | {"alike": ["marks"]}
+    with pytest.raises(ValueError, match="punctuation have tags"):
         train(build(ClassifierConfig, raw))
 
 

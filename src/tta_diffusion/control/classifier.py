@@ -15,8 +15,8 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from tta_diffusion.common.registry import closest
+from tta_diffusion.control.alike import alike_ids, tie
 from tta_diffusion.control.chunked import judge_in_chunks
-from tta_diffusion.control.marks import make_marks_alike
 from tta_diffusion.control.objective import Judgement, SoftText
 from tta_diffusion.control.words import WordExperts, WordLists
 from tta_diffusion.denoiser import quantised
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 CONFIG = "config.json"
 WHOLE_SHEET = "whole_sheet"  # a classifier's config says so where it was trained to read padding, too
-MARKS_ALIKE = "marks_alike"  # and where punctuation and digits should not speak for a label (see `marks`)
+ALIKE = "alike"  # and which tokens should not speak for a label (see `alike`)
 _WHOLE_MASK = ("bert", "roberta", "xlm-roberta", "camembert")
 # Tokens of a score batch on a CPU; on a GPU half of the batch, of no fewer tokens than keep it busy, which in float32
 # are more.
@@ -163,8 +163,8 @@ def load_classifier(
             f"the classifier '{name_or_dir}' knows {model.config.vocab_size} tokens, the tokenizer of the model has "
             f"{len(tokenizer)}: they do not belong together"
         )
-    if getattr(model.config, MARKS_ALIKE, False):
-        make_marks_alike(model.get_input_embeddings().weight, tokenizer)
+    if kinds := getattr(model.config, ALIKE, ()):
+        tie(model.get_input_embeddings().weight, *alike_ids(tokenizer, kinds))
     if lists is not None:
         labels = [model.config.id2label[i] for i in range(len(model.config.id2label))]
         model = WordExperts(lists, lists.table(labels, tokenizer), model)

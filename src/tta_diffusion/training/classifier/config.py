@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tta_diffusion.common.registry import closest
+from tta_diffusion.control.alike import check_kinds
 from tta_diffusion.diffusion.noise import ENGINES
 from tta_diffusion.diffusion.schedule import get_schedule
 
@@ -96,11 +97,12 @@ class ClassifierConfig:
     optim: OptimSettings = field(default_factory=OptimSettings)
     run: RunSettings = field(default_factory=RunSettings)
     overwrite: bool = False
-    marks_alike: bool = False  # guidance is not to be drawn to punctuation and digits (see `control.marks`)
+    alike: tuple[str, ...] = ()  # marks, function-words: guidance is not to be drawn to them (see `control.alike`)
 
     def __post_init__(self) -> None:
         if self.model.start is None and "model_type" not in self.model.backbone:
             raise ValueError("model: give 'start' (an encoder to go on from) or 'backbone' with a 'model_type'")
+        check_kinds(self.alike)
         soft = self.soft
         get_schedule(soft.schedule)
         if soft.process not in PROCESSES:

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
-from tta_diffusion.control.classifier import MARKS_ALIKE, WHOLE_SHEET
-from tta_diffusion.control.marks import full_stop, mark_ids, tie
+from tta_diffusion.control.alike import alike_ids, tie
+from tta_diffusion.control.classifier import ALIKE, WHOLE_SHEET
 from tta_diffusion.data.tokenizer import load_tokenizer
 from tta_diffusion.training.batches import micro_seed
 from tta_diffusion.training.classifier.batches import Batch, TrainingBatches
@@ -32,7 +32,7 @@ METRICS = "metrics.jsonl"
 class ClassifierRun:
     """Builds everything from a config; `train` leaves the chosen weights in `classifier`."""
 
-    marks: tuple[list[int], int] | None = None  # ids of all marks, and of the full stop that they read as
+    alike: tuple[list[int], int] | None = None  # tokens that share an embedding, and the full stop that they read as
 
     def __init__(self, config: ClassifierConfig) -> None:
         self.config = config
@@ -42,11 +42,10 @@ class ClassifierRun:
         self.classifier = build_classifier(config.model, self.store)
         if config.soft.whole_sheet:
             setattr(self.classifier.config, WHOLE_SHEET, True)  # guidance will ask
-        if config.marks_alike:
-            setattr(self.classifier.config, MARKS_ALIKE, True)
-            tokenizer = load_tokenizer(self.store.tokenizer_dir)
-            self.marks = mark_ids(tokenizer), full_stop(tokenizer)
-            tie(table_of(self.classifier), *self.marks)  # and after every step: what is measured is what guides
+        if config.alike:
+            setattr(self.classifier.config, ALIKE, list(config.alike))
+            self.alike = alike_ids(load_tokenizer(self.store.tokenizer_dir), config.alike)
+            tie(table_of(self.classifier), *self.alike)  # and after every step: what is measured is what guides
         self.classifier.to(self.device).train()  # type: ignore[arg-type]
         self.parameters = [p for p in self.classifier.parameters() if p.requires_grad]
         self.average = [p.detach().clone() for p in self.parameters] if config.optim.ema else []
@@ -102,8 +101,8 @@ class ClassifierRun:
         torch.nn.utils.clip_grad_norm_(self.parameters, optim.clip)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        if self.marks is not None:
-            tie(table_of(self.classifier), *self.marks)
+        if self.alike is not None:
+            tie(table_of(self.classifier), *self.alike)
         if self.average:
             # A short memory at first: the average should forget the random start.
             keep = min(optim.ema, (1 + step) / (10 + step))

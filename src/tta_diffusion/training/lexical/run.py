@@ -35,8 +35,8 @@ class LexicalRun(ClassifierRun):
     validation: LexicalValidation  # type: ignore[assignment]
 
     def __init__(self, config: ClassifierConfig) -> None:
-        if config.marks_alike:
-            raise ValueError("marks_alike: punctuation has tags and places in a tree, leave it out")
+        if config.alike:
+            raise ValueError("alike: words and punctuation have tags and places in a tree, leave it out")
         self.config = config
         self.store = LabelledStore.open(config.data)
         self.device = pick_device(config.run.device)
