@@ -180,10 +180,11 @@ def test_the_tokenizer_is_the_one_of_transformers() -> None:
         assert getattr(light, f"{name}_token_id") == getattr(whole, f"{name}_token_id")
     assert set(light.all_special_ids) == set(whole.all_special_ids)
     for text in ("", "The pizza's crust - café!", "a\n b</s> c  ", " 12,5 %"):
-        settings = {"add_special_tokens": False, "return_offsets_mapping": True}
-        ours, theirs = light(text, **settings), whole(text, **settings)
-        assert ours["input_ids"] == theirs["input_ids"]
-        assert ours["offset_mapping"] == theirs["offset_mapping"]
+        for split in (True, False):
+            settings = {"add_special_tokens": False, "split_special_tokens": split, "return_offsets_mapping": True}
+            ours, theirs = light(text, **settings), whole(text, **settings)
+            assert ours["input_ids"] == theirs["input_ids"]
+            assert ours["offset_mapping"] == theirs["offset_mapping"]
         for skip in (True, False):
             ids = [2, *ours["input_ids"], 1]
             assert light.decode(ids, skip_special_tokens=skip) == whole.decode(ids, skip_special_tokens=skip)

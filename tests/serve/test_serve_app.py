@@ -218,6 +218,23 @@ def test_bodies_that_are_too_large(client):
     assert client.post("/v1/completions", content=parts, headers=headers).status_code == 413
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("completions", {"prompt": "\ud800"}),
+        ("completions", {"prompt": "\ud800", "max_tokens": 3}),
+        ("completions", {"control": "keywords=\ud800"}),
+        ("infill", {"template": "\ud800 [3]"}),
+        ("rewrite", {"text": "\ud800"}),
+        ("rewrite", {"text": "the \ud800", "keep": ["the"]}),
+    ],
+)
+def test_texts_that_are_none(client, path, body):
+    answer = client.post(f"/v1/{path}", content=json.dumps(body), headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400
+    assert "is not valid UTF-8" in answer.json()["error"]["message"]
+
+
 def test_bodies_that_are_no_json(client):
     for raw in (b"", b"{", b"\xff", b"[" * 50_000, b'{"seed": ' + b"9" * 5000 + b"}", b'{"\\ud800": 1}', b'"\\ud800"'):
         answer = client.post("/v1/completions", content=raw, headers={"Content-Type": "application/json"})

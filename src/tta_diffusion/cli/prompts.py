@@ -14,25 +14,12 @@ def read_prompts(arguments: list[str], file: Path | None, config: list[str]) -> 
     With none of them, prompts are read from standard input, unless it is a terminal: then one text is written from
     nothing.
     """
-    return [_checked(prompt) for prompt in _given(arguments, file, config)]
-
-
-def _given(arguments: list[str], file: Path | None, config: list[str]) -> list[str]:
     if arguments or file:
         given = [prompt for argument in arguments for prompt in (_stdin() if argument == STDIN else [argument])]
         return given + (_file(file) if file else [])
     if config:
         return config
     return [""] if sys.stdin.isatty() else _stdin()
-
-
-def _checked(prompt: str) -> str:
-    """Bytes that are no UTF-8 reach Python as lone surrogates, which no tokenizer can read."""
-    try:
-        prompt.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"the text {prompt!r} is not valid UTF-8: give it in that encoding") from None
-    return prompt
 
 
 def _stdin() -> list[str]:

@@ -157,7 +157,7 @@ def _times(pipeline: TTAPipeline, text: str, time: float, keep: list[str]) -> li
         while at >= 0:
             kept.append((at, at + len(words)))
             at = text.find(words, at + len(words))
-    spans = pipeline.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    spans = pipeline.library.spans(text)
     times = [0.0 if any(a < end and b > start for start, end in kept) else time for a, b in spans]
     if not any(times):
         raise ValueError("--keep covers the whole text: leave something to rewrite")

@@ -19,6 +19,7 @@ from tta_diffusion.control.free_guidance import Labels, find_label
 from tta_diffusion.control.lexical.network import LexicalNetwork
 from tta_diffusion.control.lexical.parse import LEXICAL_CONTROLS, parse_lexical
 from tta_diffusion.control.objective import Objective
+from tta_diffusion.tokens.given import given_ids, given_spans
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -44,7 +45,11 @@ class ControlLibrary:
         return {path.name: path for path in sorted(self.directory.iterdir()) if (path / "config.json").is_file()}
 
     def tokenise(self, text: str) -> list[int]:
-        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return given_ids(self.tokenizer, text)
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where the tokens of a text stand in it."""
+        return given_spans(self.tokenizer, text)
 
     def classifier(self, name: str, label: str) -> Objective:
         """A classifier with one of its labels as the target, loaded once; or a tree, a span, parts of speech."""

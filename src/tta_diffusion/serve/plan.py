@@ -100,10 +100,10 @@ def _sheet(served: Served, prompt: str, max_tokens: int) -> int:
 
 def kept_times(served: Served, text: str, time: float, keep: list[str | list[int]]) -> list[float]:
     """`time` for every token of the text, 0 for those that touch what is kept: words, or [start, end) in characters."""
-    tokenizer = served.twin.tokenizer
+    library = served.twin.library
     if not keep:
-        return [time] * len(served.twin.library.tokenise(text))
-    if not tokenizer.is_fast:
+        return [time] * len(library.tokenise(text))
+    if not library.tokenizer.is_fast:
         raise ValueError("'keep' needs a tokenizer with offsets, which this model's is not: leave it out")
     spans: list[tuple[int, int]] = []
     for one in keep:
@@ -116,7 +116,7 @@ def kept_times(served: Served, text: str, time: float, keep: list[str | list[int
             raise ValueError(f"keep {one[:4]}: write words, or [start, end) within the text's {len(text)} characters")
         else:
             spans.append((one[0], one[1]))
-    offsets = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    offsets = library.spans(text)
     times = [0.0 if any(a < end and b > start for start, end in spans) else time for a, b in offsets]
     if not any(times):
         raise ValueError("everything is kept: leave something to rewrite")

@@ -53,8 +53,7 @@ def pieces(pipeline: TTAPipeline, text: str) -> list[str]:
     """The text cut where its tokens begin, spaces in front; joined, they are the text."""
     if not pipeline.tokenizer.is_fast:
         return [text]
-    offsets = pipeline.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
-    ends = accumulate((end for _, end in offsets[:-1]), max)
+    ends = accumulate((end for _, end in pipeline.library.spans(text)[:-1]), max)
     cuts = [0, *ends, len(text)]
     return [text[a:b] for a, b in pairwise(cuts)]
 

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 _NAMES = ("bos_token", "eos_token", "pad_token", "unk_token", "mask_token", "cls_token", "sep_token")
 _KNOWN = {*_NAMES, "backend", "tokenizer_class", "clean_up_tokenization_spaces", "model_max_length"}
-_QUICK = ({"add_special_tokens"}, {"add_special_tokens", "return_offsets_mapping"})
+_QUICK = {"add_special_tokens", "split_special_tokens", "return_offsets_mapping"}
 
 
 class LightTokenizer:
@@ -60,8 +60,9 @@ class LightTokenizer:
         return self._own.get_vocab_size(with_added_tokens=True)
 
     def __call__(self, text: Any, **settings: Any) -> Any:
-        if not isinstance(text, str) or settings.keys() not in _QUICK or settings["add_special_tokens"]:
+        if not isinstance(text, str) or not settings.keys() <= _QUICK or settings.get("add_special_tokens", True):
             return self.whole(text, **settings)
+        self._own.encode_special_tokens = settings.get("split_special_tokens", False)
         found = self._own.encode(text, add_special_tokens=False)
         return {"input_ids": found.ids, "offset_mapping": found.offsets}
 
