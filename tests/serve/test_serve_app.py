@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +15,12 @@ import torch
 from serving import events, serving
 
 from conftest import LENGTH, tiny_backbone
+from tta_diffusion.control.parse import parse_controls
 from tta_diffusion.denoiser.config import DenoiserConfig
 from tta_diffusion.denoiser.token_model import TokenDenoiser
 from tta_diffusion.pipeline import TTAPipeline
 from tta_diffusion.serve.limits import Limits
+from tta_diffusion.serve.models import Served
 
 MOOD = "sentiment=positive"
 
@@ -46,6 +50,19 @@ def test_a_completion_is_the_pipelines_text(client, pipeline):
     assert usage["prompt_tokens"] == 4
     assert usage["completion_tokens"] == sum(len(choice["pieces"]) - 2 for choice in choices)
     assert all("".join(choice["pieces"]) == choice["full_text"] for choice in choices)
+
+
+def test_a_weight_of_one_is_told_to_a_control_that_brings_another(model_directory, tmp_path):
+    directory = Path(shutil.copytree(model_directory, tmp_path / "model"))
+    words = {"words": {"negative": ["hate", "bad"], "positive": ["love", "great"]}}
+    (directory / "controls" / "sentiment" / "words.json").write_text(json.dumps(words))
+    served = Served("tiny", TTAPipeline.from_pretrained(directory))
+    library = served.pipeline.library
+    for weight in ("", "@1", "@1.0", "@0.1234567", "@-2"):
+        ((_, ours),) = parse_controls(served.control(f"sentiment=Positive{weight}"), library)
+        ((_, wanted),) = parse_controls(f"sentiment=positive{weight}", library)
+        assert ours == wanted
+    assert served.control("sentiment=positive@1") == served.control("sentiment=positive@1.0")
 
 
 def test_several_prompts_share_the_seed(client, pipeline):

@@ -69,14 +69,14 @@ def _labels(path: Path) -> list[str]:
 
 
 def _weight(text: str) -> str:
-    """`@0.5`, or nothing for a weight of one."""
+    """`@0.5`, all digits of it; a weight of one is said too, as a control may bring another of its own."""
     try:
         weight = float(text)
     except ValueError:
         weight = math.nan
     if not abs(weight) <= _MOST_WEIGHT:
         raise ValueError(f"the weight '{text[:40]}' of a control must be a number between -100 and 100")
-    return "" if weight == 1 else f"@{weight:g}"
+    return f"@{weight}"
 
 
 def names_of(directories: Iterable[str]) -> list[str]:
