@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 import torch
 from transformers import TextDiffusionStreamer
@@ -38,6 +39,17 @@ def test_samples_of_a_prompt_have_consecutive_seeds(pipeline):
     assert pipeline("the pizza", seed=11, **FAST).texts[0] == output.texts[1]
     assert len(set(output.texts)) > 3
     assert sequence_seed("a", 1) != sequence_seed("b", 1)
+
+
+def test_seeds_may_be_numbers_of_numpy(pipeline):
+    assert pipeline("we", seed=np.int64(3), **FAST).texts == pipeline("we", seed=3, **FAST).texts
+    seeds = pipeline(["we", "the lake"], seed=np.array([3, 9]), **FAST).seeds
+    seeds += pipeline.rewrite("the pizza", 0.5, seed=np.uint8(255), num_samples=2, **FAST).seeds
+    assert seeds == [3, 9, 255, 256]
+    assert {type(seed) for seed in seeds} == {int}
+    for wrong in (1.5, [1.5], torch.tensor(0.5)):
+        with pytest.raises(ValueError, match="seed must be a whole number"):
+            pipeline("we", seed=wrong, **FAST)
 
 
 def test_a_generator_gives_the_seed(pipeline):

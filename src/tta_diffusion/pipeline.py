@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,7 @@ from torch import Tensor
 from tta_diffusion.assets import resolve, shipped_model
 from tta_diffusion.common.devices import find_device, find_dtype
 from tta_diffusion.common.randomness import ENDING, Randomness
+from tta_diffusion.common.seeds import first_seeds
 from tta_diffusion.control.free_guidance import labels_used
 from tta_diffusion.control.parse import ControlLibrary, Controls, parse_controls
 from tta_diffusion.denoiser.checkpoint import read_regime
@@ -144,10 +144,7 @@ class TTAPipeline:
         if num_samples < 1:
             raise ValueError(f"num_samples must be at least 1, got {num_samples}")
         sampler, canvas, config = self.prepare(prompts, control, settings)
-        first = draw_seed(generator) if seed is None else seed
-        firsts = [first] * len(prompts) if isinstance(first, int) else list(first)
-        if len(firsts) != len(prompts):
-            raise ValueError(f"{len(firsts)} seeds for {len(prompts)} prompts: give one, or one for each prompt")
+        firsts = first_seeds(seed, len(prompts), generator)
         jobs = [(text, own + i) for text, own in zip(prompts, firsts, strict=True) for i in range(num_samples)]
         canvas = canvas.repeat(num_samples * config.candidates)
         stream = None if streamer is None else DraftStream(streamer, canvas)
@@ -178,7 +175,7 @@ class TTAPipeline:
             raise ValueError(f"num_samples must be at least 1, got {num_samples}")
         sampler, config = self._sampler(control, settings)
         canvas, start = self._draft(text, time, sampler, config)
-        first = draw_seed(None) if seed is None else seed
+        (first,) = first_seeds(seed, 1)
         jobs = [(text, first + i) for i in range(num_samples)]
         rows = num_samples * config.candidates
         start = State(start.ids.repeat(rows, 1), start.times.repeat(rows, 1))
@@ -371,11 +368,6 @@ def best_of_each(scores: Tensor, candidates: int) -> list[int]:
     """Of every `candidates` rows of scores (N * candidates,) the row with the highest; the first of equals."""
     firsts = torch.arange(0, len(scores), candidates)
     return (firsts + scores.view(-1, candidates).argmax(-1)).tolist()
-
-
-def draw_seed(generator: torch.Generator | None) -> int:
-    """A seed that nobody gave."""
-    return secrets.randbits(31) if generator is None else int(torch.randint(2**31, (), generator=generator))
 
 
 def _quieten() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -124,6 +125,16 @@ def test_controls_by_name(pipeline):
     assert parse_controls(None, library) == []
     own = CallableObjective(lambda text: text.probs.sum((1, 2)))
     assert parse_controls([own, (own, 0.5)], library) == [(own, 1.0), (own, 0.5)]
+
+
+def test_a_tuple_is_a_pair_with_a_weight_or_several_controls(pipeline):
+    library, own = pipeline.library, CallableObjective(lambda text: text.probs.sum((1, 2)))
+    assert parse_controls((own, np.float32(0.5)), library) == [(own, 0.5)]
+    assert parse_controls((own, own), library) == [(own, 1.0), (own, 1.0)]
+    assert parse_controls((("sentiment=negative", 2), "length=9"), library)[1][1] == 2.0
+    assert len(parse_controls(("sentiment=negative", "length=9", own), library)) == 3
+    with pytest.raises(ValueError, match="is not a control: write name=value, or a pair"):
+        parse_controls([("sentiment=negative", "length=9")], library)
 
 
 def test_a_classifier_is_frozen_and_found_by_directory(model_directory, tokenizer):

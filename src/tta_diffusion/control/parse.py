@@ -7,10 +7,11 @@ directory, or a hub name.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from tta_diffusion.common.registry import Registry, closest
 from tta_diffusion.control.classifier import load_classifier
@@ -24,8 +25,8 @@ from tta_diffusion.tokens.given import given_ids, given_spans
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-ControlSpec = str | Objective | tuple[Objective, float]
-Controls = ControlSpec | list[ControlSpec] | list[str] | None
+ControlSpec = str | Objective | tuple[str | Objective, float]
+Controls = ControlSpec | Sequence[ControlSpec] | None
 
 
 @dataclass
@@ -94,13 +95,22 @@ def parse_controls(specs: Controls, library: ControlLibrary) -> list[tuple[Objec
     """Objectives with weights; a length comes first, so that other constraints stay inside it."""
     if specs is None:
         return []
-    parsed = [_parse(spec, library) for spec in (specs if isinstance(specs, list) else [specs])]
+    several = isinstance(specs, list) or (isinstance(specs, tuple) and not _is_pair(specs))
+    each = cast(Sequence[ControlSpec], specs if several else [specs])
+    parsed = [_parse(spec, library) for spec in each]
     return sorted(parsed, key=lambda pair: not isinstance(pair[0], LengthObjective))
+
+
+def _is_pair(spec: tuple[Any, ...]) -> bool:
+    """A control and its weight; other tuples are several controls."""
+    return len(spec) == 2 and isinstance(spec[1], Real)
 
 
 def _parse(spec: ControlSpec, library: ControlLibrary) -> tuple[Objective, float]:
     if isinstance(spec, tuple):
-        return spec
+        if not _is_pair(spec):
+            raise ValueError(f"{spec!r} is not a control: write name=value, or a pair of one and its weight")
+        return _parse(spec[0], library)[0], float(spec[1])
     if not isinstance(spec, str):
         return spec, 1.0
     name, equals, value = spec.partition("=")
