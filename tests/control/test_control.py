@@ -110,6 +110,22 @@ def test_templates_are_split_at_their_gaps(tokenizer):
     assert pieces == [[words["the"], words["pizza"]], 4, [words["but"]], 2, [words["."]]]
 
 
+def test_a_template_is_set_apart_from_a_prompt():
+    def letters(text: str) -> list[int]:
+        return [ord(letter) for letter in text]
+
+    def written(template: str, prompt: str) -> str:
+        sheet = parse_template(template, letters).prepare(canvas(16, (2, *letters(prompt)), 1))
+        return "".join(chr(i) if i > 2 else "_" for i in sheet.ids[0, 1:].tolist()).rstrip("_")
+
+    assert written("a [3] b", "") == "a___ b"
+    assert written("a [3] b", "The lake") == "The lake a___ b"
+    assert written(", a [3]!", "The lake") == "The lake, a___!"
+    assert written("[3] b", "The lake") == "The lake___ b"
+    source = canvas(16, (2, *letters("lake"), 2), 1)  # a text of its own is not set apart from what it is written from
+    assert parse_template("a [3]", letters).prepare(source).ids[0, 6] == ord("a")
+
+
 def test_controls_by_name(pipeline):
     library = pipeline.library
     specs = ["sentiment=Negative@0.25", "keywords=love, great place", "length=9", "infill=the [2]"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -80,16 +80,21 @@ class KeywordObjective:
 
 @dataclass
 class InfillObjective:
-    """A template such as `The pizza [4] but the service [6].`: `[n]` is n tokens to be written."""
+    """A template such as `The pizza [4] but the service [6].`: `[n]` is n tokens to be written.
+
+    Behind a prompt it begins with `opening`, if there is one: its first words with a space before them.
+    """
 
     pieces: list[list[int] | int]
     name: str = "infill"
+    opening: list[int] = field(default_factory=list)
     pins_only: ClassVar[bool] = True
 
     def prepare(self, canvas: Canvas) -> Canvas:
-        for row in range(canvas.ids.shape[0]):
+        for row, begins in enumerate(canvas.begins):
             cursor = int(canvas.pinned[row].long().cumprod(0).sum())  # behind the prompt
-            for piece in self.pieces:
+            apart = self.opening and cursor > begins
+            for piece in [self.opening, *self.pieces[1:]] if apart else self.pieces:
                 if isinstance(piece, int):
                     cursor += piece
                 else:
@@ -111,7 +116,10 @@ def parse_keywords(text: str, tokenise: Tokenise) -> KeywordObjective:
 
 
 def parse_template(text: str, tokenise: Tokenise) -> InfillObjective:
-    """Splits a template at its `[n]` gaps; the text between is tokenised as it stands."""
+    """Splits a template at its `[n]` gaps; the text between is tokenised as it stands.
+
+    Behind a prompt a first word is set apart by a space, and a first mark, such as a comma, is not.
+    """
     parts = re.split(r"\s*\[(\d+)\]", text)
     pieces: list[list[int] | int] = []
     for index, part in enumerate(parts):
@@ -121,7 +129,7 @@ def parse_template(text: str, tokenise: Tokenise) -> InfillObjective:
             pieces.append(tokenise(part))
     if not any(isinstance(piece, int) and piece > 0 for piece in pieces):
         raise ValueError("the template has no gap: write [n] where n tokens should be written")
-    return InfillObjective(pieces)
+    return InfillObjective(pieces, opening=tokenise(" " + parts[0]) if parts[0][:1].isalnum() else [])
 
 
 @dataclass
