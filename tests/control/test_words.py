@@ -7,11 +7,15 @@ import shutil
 import pytest
 import torch
 
+from tta_diffusion.cli.listing import classifiers
+from tta_diffusion.control.bundled import bundled
 from tta_diffusion.control.classifier import load_classifier
 from tta_diffusion.control.objective import HardText, SoftText
 from tta_diffusion.control.parse import ControlLibrary, parse_controls
 from tta_diffusion.control.words import WORDS, WordExperts, WordLists
 from tta_diffusion.packaging.pack import pack
+from tta_diffusion.pipeline import TTAPipeline
+from tta_diffusion.serve.models import Served
 from tta_diffusion.tokens.canvas import Canvas, SpecialTokens
 
 SPECIAL = SpecialTokens(pad=0, end=1, banned=(2, 3, 4))
@@ -127,6 +131,34 @@ def test_words_for_other_labels_are_refused(with_network, tokenizer):
     written(with_network, {"words": {"sports": ["love"], "business": ["bad"]}})
     with pytest.raises(ValueError, match="the labels are negative, positive"):
         load_classifier(with_network, "positive", "mood", tokenizer)
+
+
+@pytest.fixture
+def with_weather(model_directory, tmp_path):
+    """A model that brings a control of words alone."""
+    directory = shutil.copytree(model_directory, tmp_path / "model")
+    written(directory / "controls" / "weather", {"words": {"storm": ["bad", "hate"], "sun": ["great"]}})
+    return directory
+
+
+def test_words_alone_beside_a_model_are_a_control_of_it(with_weather):
+    pipeline = TTAPipeline.from_pretrained(with_weather)
+    assert pipeline("we", control="weather=storm", steps=2, seed=0).texts
+    assert classifiers(with_weather) == {"sentiment": "=negative or =positive", "weather": "=storm or =sun"}
+    served = Served("tiny", pipeline)
+    assert served.judging([served.control("weather=Sun")]) == ["weather=sun"]
+
+
+def test_packing_keeps_words_alone(with_weather, tmp_path):
+    pack(with_weather, tmp_path / "packed")
+    assert sorted(bundled(tmp_path / "packed" / "controls")) == ["sentiment", "weather"]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"nats": 2}', '{"words": 3}'])
+def test_words_that_name_no_labels(text, with_weather):
+    (with_weather / "controls" / "weather" / WORDS).write_text(text)
+    with pytest.raises(ValueError, match=r"words.json' does not say what labels its control has"):
+        classifiers(with_weather)
 
 
 def test_no_words_no_lists(model_directory):

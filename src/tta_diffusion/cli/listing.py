@@ -11,6 +11,7 @@ import typer
 
 from tta_diffusion.assets import MODEL, NAMED, find_model
 from tta_diffusion.cli import names
+from tta_diffusion.control.bundled import bundled, labels_of
 
 SECTIONS = {
     "Allocation policies (--allocation)": names.POLICIES,
@@ -68,14 +69,12 @@ def named_models() -> dict[str, str]:
 
 
 def classifiers(model: Path) -> dict[str, str]:
-    """Name -> labels of the classifiers beside a model, and of the model itself where it was trained with some; read
+    """Name -> labels of the controls beside a model, and of the model itself where it was trained with some; read
     from their configs alone."""
     if not model.is_dir():
         raise ValueError(f"no model at '{model}': the directory does not exist")
-    found = {}
-    for path in sorted(model.glob("controls/*/config.json")):
-        labels = json.loads(path.read_text(encoding="utf-8")).get("id2label", {})
-        found[path.parent.name] = _labels(labels.values()) if labels else "labels unknown"
+    named = {name: labels_of(path) for name, path in bundled(model / "controls").items()}
+    found = {name: _labels(labels) if labels else "labels unknown" for name, labels in named.items()}
     own = model / "denoiser.json"
     told = json.loads(own.read_text(encoding="utf-8")).get("labels", {}) if own.is_file() else {}
     return found | {name: f"{_labels(labels)} (the model's own)" for name, labels in told.items()}

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tta_diffusion.common.registry import closest
 from tta_diffusion.control.alike import alike_ids, tie
+from tta_diffusion.control.bundled import CONFIG
 from tta_diffusion.control.chunked import judge_in_chunks
 from tta_diffusion.control.objective import Judgement, SoftText
 from tta_diffusion.control.words import WordExperts, WordLists
@@ -28,7 +29,6 @@ from tta_diffusion.tokens.canvas import Canvas
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-CONFIG = "config.json"
 WHOLE_SHEET = "whole_sheet"  # a classifier's config says so where it was trained to read padding, too
 ALIKE = "alike"  # and which tokens should not speak for a label (see `alike`)
 _WHOLE_MASK = ("bert", "roberta", "xlm-roberta", "camembert")

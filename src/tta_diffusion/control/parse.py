@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from tta_diffusion.common.registry import Registry, closest
+from tta_diffusion.control.bundled import bundled
 from tta_diffusion.control.classifier import load_classifier
 from tta_diffusion.control.constraints import LengthObjective, parse_keywords, parse_template
 from tta_diffusion.control.free_guidance import Labels, find_label
@@ -41,9 +42,7 @@ class ControlLibrary:
 
     @property
     def bundled(self) -> dict[str, Path]:
-        if self.directory is None or not self.directory.is_dir():
-            return {}
-        return {path.name: path for path in sorted(self.directory.iterdir()) if (path / "config.json").is_file()}
+        return bundled(self.directory)
 
     def tokenise(self, text: str) -> list[int]:
         return given_ids(self.tokenizer, text)

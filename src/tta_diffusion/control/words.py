@@ -26,10 +26,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from tta_diffusion.control.bundled import WORDS
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-WORDS = "words.json"
 SURE = 1 - 1e-4  # a token that is there counts a little less: its logarithm must be finite
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from tta_diffusion.common.atomic import finished
+from tta_diffusion.control.bundled import CONFIG as CLASSIFIER
+from tta_diffusion.control.bundled import WORDS, bundled
 from tta_diffusion.control.classifier import check_vocabulary
-from tta_diffusion.control.words import WORDS
 from tta_diffusion.denoiser import quantised
 from tta_diffusion.denoiser.checkpoint import CONFIG, load_config, read_weights
 from tta_diffusion.packaging.calibration import calibrate
@@ -62,19 +63,20 @@ def pack(
         state = read_weights(source)
         grams = calibrate(source, data) if data is not None else None
         quantised.write(state, temporary, few=lower(state, plan(state, bits), grams) if bits < 8 else None)
-        for path in sorted(Path(controls or source / CONTROLS).glob("*/config.json")):
-            _pack_control(path.parent, temporary / CONTROLS / path.parent.name, tokenizer)
+        for name, path in bundled(Path(controls or source / CONTROLS)).items():
+            _pack_control(path, temporary / CONTROLS / name, tokenizer)
     files = {str(path.relative_to(target)): path.stat().st_size for path in sorted(target.rglob("*")) if path.is_file()}
     return Packed(target, files)
 
 
 def _pack_control(source: Path, target: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-    """A classifier without its tokenizer, once that has turned out to be the denoiser's."""
+    """A control without its tokenizer, once that has turned out to be the denoiser's; words need no network."""
     if any(source.glob("tokenizer*")):
         check_vocabulary(_tokenizer(source), tokenizer, str(source))
     target.mkdir(parents=True)
-    _copy(source, target, (CARD, "config.json", WORDS))
-    quantised.write(read_weights(source), target)
+    _copy(source, target, (CARD, CLASSIFIER, WORDS))
+    if (source / CLASSIFIER).is_file():
+        quantised.write(read_weights(source), target)
 
 
 def _tokenizer(directory: Path) -> PreTrainedTokenizerBase:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import math
 import threading
 from collections.abc import Iterable
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from tta_diffusion.assets import MODEL
 from tta_diffusion.common.registry import closest
+from tta_diffusion.control.bundled import labels_of
 from tta_diffusion.control.parse import HARD_CONTROLS
 from tta_diffusion.pipeline import TTAPipeline
 
@@ -36,7 +36,7 @@ class Served:
     def __post_init__(self) -> None:
         own = self.pipeline
         self.twin = TTAPipeline(own.denoiser, copy.deepcopy(own.tokenizer), own.controls_directory)
-        self.judged = {name: _labels(path) for name, path in own.library.bundled.items()}
+        self.judged = {name: labels_of(path) for name, path in own.library.bundled.items()}
         self.labels = self.judged | dict(getattr(own.denoiser.config, "labels", {}))
 
     def control(self, spec: str) -> str:
@@ -61,11 +61,6 @@ class Served:
     def judging(self, control: Iterable[str]) -> list[str]:
         """Those controls that are classifiers, and give texts a probability; the network's own labels do not."""
         return [spec for spec in control if spec.partition("=")[0] in self.judged]
-
-
-def _labels(path: Path) -> list[str]:
-    raw = json.loads((path / "config.json").read_text(encoding="utf-8")).get("id2label", {})
-    return [str(raw[key]) for key in sorted(raw, key=int)]
 
 
 def _weight(text: str) -> str:

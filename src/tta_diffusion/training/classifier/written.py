@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 from tta_diffusion.assets import find_model
 from tta_diffusion.common.atomic import replace_text
+from tta_diffusion.control import bundled
 from tta_diffusion.data.store import TokenStore
 from tta_diffusion.data.tokenizer import backend, load_tokenizer
 from tta_diffusion.pipeline import CONTROLS, TTAPipeline, load_pipeline
@@ -74,12 +75,9 @@ def write(request: Request) -> int:
 
 def labels_of(pipe: TTAPipeline, control: str) -> list[str]:
     """The labels of a classifier that the model brings."""
-    assert pipe.controls_directory is not None
-    path = pipe.controls_directory / control / "config.json"
-    if not path.is_file():
+    if control not in pipe.library.bundled:
         raise ValueError(f"the model has no classifier '{control}' under {CONTROLS}/")
-    names = json.loads(path.read_text(encoding="utf-8"))["id2label"]
-    return [names[str(i)] for i in range(len(names))]
+    return bundled.labels_of(pipe.library.bundled[control])
 
 
 def openings(request: Request) -> list[str]:

@@ -1,0 +1,29 @@
+"""The controls that a model brings: a directory each, with a classifier, lists of words, or both."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+CONFIG, WORDS = "config.json", "words.json"
+
+
+def bundled(directory: Path | None) -> dict[str, Path]:
+    """Name -> directory of the controls under `directory`, which need not be there."""
+    if directory is None or not directory.is_dir():
+        return {}
+    found = (path for path in sorted(directory.iterdir()) if any((path / name).is_file() for name in (CONFIG, WORDS)))
+    return {path.name: path for path in found}
+
+
+def labels_of(directory: Path) -> list[str]:
+    """The labels of a control in their order: of its classifier, or else of its lists of words."""
+    file = directory / CONFIG if (directory / CONFIG).is_file() else directory / WORDS
+    try:
+        raw = json.loads(file.read_text(encoding="utf-8"))
+        if file.name == WORDS:
+            return list(raw["words"])
+        names = raw.get("id2label", {})
+        return [str(names[key]) for key in sorted(names, key=int)]
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise ValueError(f"'{file}' does not say what labels its control has: mend it, or remove the control") from None
