@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tta_diffusion.assets import resolve, shipped_model
-from tta_diffusion.common.devices import find_device, find_dtype
+from tta_diffusion.common.devices import find_device, find_dtype, warn_of_slow
 from tta_diffusion.common.randomness import ENDING, Randomness
 from tta_diffusion.common.seeds import first_seeds
 from tta_diffusion.control.free_guidance import labels_used
@@ -94,6 +94,7 @@ class TTAPipeline:
         if dtype is torch.int8 and torch.device(device).type != "cpu":
             raise ValueError("8-bit products run on a CPU: on a GPU take --dtype bfloat16")
         if dtype not in (None, torch.int8):
+            warn_of_slow(device, dtype)
             denoiser = denoiser.to(dtype)
         pipe = cls(denoiser, load_tokenizer(path), path / CONTROLS)
         if dtype is torch.int8:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from typing import TYPE_CHECKING
 
 from tta_diffusion.common.registry import closest
@@ -18,13 +20,27 @@ def find_device(name: str) -> str:
 
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        kind = torch.device(name).type
-    except RuntimeError:
-        raise ValueError(f"Unknown device '{name}': write auto, cpu, cuda or cuda:1") from None
-    if kind == "cuda" and not torch.cuda.is_available():
+    if not re.fullmatch(r"cpu|cuda(:[0-9]+)?", name):
+        raise ValueError(f"Unknown device '{name}': write auto, cpu, cuda or cuda:1")
+    if name == "cpu":
+        return name
+    if not torch.cuda.is_available():
         raise ValueError("there is no usable CUDA device here: use --device cpu")
+    if int(name.partition(":")[2] or 0) >= (count := torch.cuda.device_count()):
+        raise ValueError(f"there is no device '{name}' here: the last is cuda:{count - 1}")
     return name
+
+
+def warn_of_slow(device: torch.device | str, dtype: torch.dtype | None) -> None:
+    """Few CPUs multiply 16-bit numbers; the others are up to hundreds of times slower at it, and do not say which they
+    are."""
+    import torch
+
+    if dtype in (torch.bfloat16, torch.float16) and torch.device(device).type == "cpu":
+        warnings.warn(
+            f"{str(dtype).removeprefix('torch.')} is very slow on most CPUs: take --dtype int8, or leave --dtype out",
+            stacklevel=3,
+        )
 
 
 def find_dtype(name: str | None) -> torch.dtype | None:
