@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -40,6 +41,26 @@ def test_the_texts_are_those_of_generate(
     assert main(["generate", "-f", str(prompts), "--model", str(model_directory), "--json", *SETTINGS]) == 0
     assert (tmp_path / "texts.jsonl").read_text() == capsys.readouterr().out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["prompts.txt", "texts.jsonl"]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"the pizza\r\na movie\r\n\r\nwe", b"\xef\xbb\xbfthe pizza\na movie\nwe\n", b"the pizza\ra movie\rwe"],
+)
+def test_line_ends_and_marks_of_editors_are_no_part_of_a_prompt(
+    raw: bytes, tmp_path: Path, model_directory: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    prompts, words = tmp_path / "prompts.txt", ("--model", str(model_directory), "--json", *SETTINGS)
+    prompts.write_bytes(raw)
+    assert run(prompts, tmp_path / "texts.jsonl", model_directory) == 0
+    capsys.readouterr()
+    assert main(["generate", "-f", str(prompts), *words]) == 0
+    from_file = capsys.readouterr().out
+    assert [json.loads(line)["prompt"] for line in from_file.splitlines()[::2]] == ["the pizza", "a movie", "we"]
+    assert (tmp_path / "texts.jsonl").read_text() == from_file
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(raw), encoding="utf-8", newline="\n"))
+    assert main(["generate", "-", *words]) == 0
+    assert capsys.readouterr().out == from_file
 
 
 def test_a_stop_loses_and_doubles_nothing(

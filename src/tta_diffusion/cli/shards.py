@@ -17,9 +17,11 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
+from tta_diffusion.cli.prompts import read_lines
 from tta_diffusion.common.atomic import append_lines, replace_text
 
 RECORD = "run.json"
@@ -27,31 +29,25 @@ RECORD = "run.json"
 
 @dataclass(frozen=True)
 class Shard:
-    """Prompts that follow each other; `line` is that of the first in their file, from 1."""
+    """Prompts that follow each other, and the lines of their file on which they stand, from 1."""
 
     number: int
-    line: int
+    lines: list[int]
     prompts: list[str]
+
+    @property
+    def line(self) -> int:
+        return self.lines[0]
 
 
 def read_shards(path: Path, size: int) -> Iterator[Shard]:
-    """`size` prompts at a time, one a line; blank lines are skipped. The file is never held whole."""
-    number, first, prompts = 0, 1, list[str]()
-    try:
-        with path.open(encoding="utf-8", newline="\n") as file:
-            for line, text in enumerate(file, start=1):
-                if not text.strip():
-                    continue
-                if not prompts:
-                    first = line
-                prompts.append(text.removesuffix("\n"))
-                if len(prompts) == size:
-                    yield Shard(number, first, prompts)
-                    number, prompts = number + 1, []
-    except UnicodeDecodeError as error:
-        raise ValueError(f"'{path}' is not a text file in UTF-8") from error
-    if prompts:
-        yield Shard(number, first, prompts)
+    """`size` prompts at a time."""
+    found = read_lines(path)
+    for number in count():
+        rows = list(islice(found, size))
+        if not rows:
+            return
+        yield Shard(number, [line for line, _ in rows], [prompt for _, prompt in rows])
 
 
 def digest_of(path: Path) -> str:
