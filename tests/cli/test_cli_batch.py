@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,52 @@ def test_a_stop_loses_and_doubles_nothing(
     assert not Parts(out).directory.exists()
 
 
+def stop_after(shards: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the next shard, once."""
+    write, calls = workers.ShardWriter.write, []
+
+    def stopped(self, given):
+        calls.append(given)
+        if len(calls) == shards + 1:
+            raise KeyboardInterrupt
+        return write(self, given)
+
+    monkeypatch.setattr(workers.ShardWriter, "write", stopped)
+
+
+def test_a_model_that_changed_over_a_stop_is_noticed(
+    prompts: Path, tmp_path: Path, model_directory: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    model, out = Path(shutil.copytree(model_directory, tmp_path / "model")), tmp_path / "texts.jsonl"
+    words = model / "controls" / "sentiment" / "words.json"
+    words.write_text('{"words": {"negative": ["bad"], "positive": ["good"]}}')
+    stop_after(2, monkeypatch)
+    assert run(prompts, out, model) == 130
+    own = (model / "denoiser.json").read_text()
+    (model / "denoiser.json").write_text(json.dumps(json.loads(own) | {"sampling": {"strength": 7.0}}))
+    assert run(prompts, out, model) == 2
+    assert "was begun with another settings (strength '2000.0', now '7.0')" in capsys.readouterr().err
+    (model / "denoiser.json").write_text(own)
+    before = words.read_text()
+    words.write_text(before.replace("bad", "hate"))
+    assert run(prompts, out, model) == 2
+    assert "was begun with another guide (sentiment '" in capsys.readouterr().err
+    words.write_text(before)
+    assert run(prompts, out, model) == 0
+
+
+@pytest.mark.parametrize("text", ["{bad", '{"seed": 1}', "[]", '{"seed": 1, "each": 0, "shards": 1, "texts": 1}'])
+def test_a_damaged_record_is_named(
+    text: str, prompts: Path, tmp_path: Path, model_directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "texts.jsonl"
+    Parts(out).directory.mkdir()
+    (Parts(out).directory / "run.json").write_text(text)
+    assert run(prompts, out, model_directory) == 2
+    said = f"'{out}.parts/run.json' is damaged: remove the directory '{out}.parts'"
+    assert capsys.readouterr().err == f"Error: {said}\n"
+
+
 def test_a_drawn_seed_is_kept_over_a_stop(prompts: Path, tmp_path: Path, model_directory: Path, monkeypatch) -> None:
     words = [
         "batch",
@@ -103,15 +150,7 @@ def test_a_drawn_seed_is_kept_over_a_stop(prompts: Path, tmp_path: Path, model_d
         "--batch-size",
         "2",
     ]
-    write, calls = workers.ShardWriter.write, []
-
-    def stopped(self, given):
-        calls.append(given)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return write(self, given)
-
-    monkeypatch.setattr(workers.ShardWriter, "write", stopped)
+    stop_after(1, monkeypatch)
     out = tmp_path / "texts.jsonl"
     assert main([*words, "--out", str(out)]) == 130
     assert main([*words, "--out", str(out)]) == 0
@@ -137,8 +176,11 @@ def test_a_lost_line_is_noticed(tmp_path: Path) -> None:
         (["nowhere.txt", "--out", "o"], "there is no file 'nowhere.txt'"),
         (["p", "--out", "no/o"], "the directory 'no' does not exist"),
         (["p", "--out", "there"], "finished already"),
-        (["p", "--out", "o", "--control", "mood=good"], "Unknown control 'mood'"),
-        (["long", "--out", "o"], "'long', from line 2 on: the prompt has 30 tokens"),
+        (["p", "--out", "folder"], "'folder' is a directory: name a file with --out"),
+        (["p", "--out", "o", "--control", "mood=good"], "Error: Unknown control 'mood'"),
+        (["p", "--out", "o", "--control", "length=99"], "Error: a length of 99 tokens"),
+        (["p", "--out", "o", "--steps", "0"], "Error: steps must be at least 1"),
+        (["long", "--out", "o"], f"'long', line 4 ('{'the ' * 10}...'): the prompt has 30 tokens"),
         (["empty", "--out", "o"], "'empty' is empty"),
     ],
 )
@@ -147,8 +189,10 @@ def test_wrong_input_is_one_sentence(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "p").write_text("the pizza\n")
-    (tmp_path / "long").write_text("\n" + "the " * 30 + "\n")
+    (tmp_path / "long").write_text("\nwe\n\n" + "the " * 30 + "\nwe\n")
+    (tmp_path / "folder").mkdir()
     (tmp_path / "empty").write_text("\n\n")
     (tmp_path / "there").write_text("")
     assert main(["batch", *words, "--model", str(model_directory)]) == 2
     assert message in capsys.readouterr().err
+    assert not list(tmp_path.glob("*.parts"))

@@ -116,7 +116,7 @@ def check_same(directory: Path, identity: Identity, prompts: tuple[str, ...]) ->
     for key in new:
         unknown = key == "classifier" and not old[key]  # records did not always name it
         if old[key] != new[key] and not unknown:
-            before, after = _difference(old[key], new[key])
+            before, after = difference(old[key], new[key])
             raise ValueError(
                 f"'{directory}' was begun with another {key} ({before}, now {after}): choose another --out"
             )
@@ -124,7 +124,8 @@ def check_same(directory: Path, identity: Identity, prompts: tuple[str, ...]) ->
         raise ValueError(f"'{directory}' was begun with other prompts: choose another --out")
 
 
-def _difference(old: Any, new: Any) -> tuple[str, str]:
+def difference(old: Any, new: Any) -> tuple[str, str]:
+    """What two values of a record differ in, in a few words each."""
     if isinstance(old, dict) and isinstance(new, dict):
         keys = [k for k in {**old, **new} if old.get(k) != new.get(k)]
         old, new = {k: old.get(k) for k in keys}, {k: new.get(k) for k in keys}

@@ -11,7 +11,10 @@ from tta_diffusion.assets import find_model
 
 if TYPE_CHECKING:
     from tta_diffusion.cli.request import Request
-    from tta_diffusion.cli.shards import Parts
+    from tta_diffusion.cli.shards import Parts, Shard
+    from tta_diffusion.cli.workers import ShardWriter
+    from tta_diffusion.control.parse import ControlLibrary
+    from tta_diffusion.settings import GenerationConfig
 
 EPILOG = """\b
 Examples:
@@ -22,7 +25,7 @@ Examples:
 The texts are those of `tta generate --prompts-file prompts.txt --json` with the same seed. Give the same command again
 after a stop, with as many workers as you like."""
 
-FACTS = ("each", "shards", "texts")
+SHOWN = 40  # characters of a prompt in an error
 
 app = typer.Typer()
 
@@ -66,8 +69,8 @@ def batch(
     if not prompts.is_file():
         raise ValueError(f"there is no file '{prompts}': name one with a prompt a line")
     parts = Parts(out)
-    with parts.opened():
-        _run(prompts, parts, request, find_model(request.model), workers, shard, device, dtype)
+    parts.require_free()
+    _run(prompts, parts, request, find_model(request.model), workers, shard, device, dtype)
 
 
 def _run(
@@ -77,26 +80,40 @@ def _run(
     import secrets
 
     from tta_diffusion.bench.record import fingerprint
-    from tta_diffusion.cli.shards import Shard, digest_of, read_shards
-    from tta_diffusion.cli.workers import Rows, ShardWriter, write_here, write_with_ray
-    from tta_diffusion.common.progress import Progress
+    from tta_diffusion.cli.shards import FACTS, digest_of
+    from tta_diffusion.cli.workers import ShardWriter
+    from tta_diffusion.serve.cluster import find_ray
 
+    if workers:
+        find_ray()
     old = parts.record()
     seed = request.seed if request.seed is not None else old.get("seed", secrets.randbits(31))
     model = os.path.abspath(model) if Path(model).is_dir() else model  # workers may stand elsewhere
     writer = ShardWriter(model, device, dtype, request, seed)
+    pipeline = writer.pipeline
     record: dict[str, Any] = {
         "prompts": digest_of(prompts),
-        "model": fingerprint(model) or model,
         "control": request.control,
         "num_samples": request.num_samples,
         "seed": seed,
-        "settings": {name: str(value) for name, value in request.settings.items()},
+        "settings": _plain(pipeline.defaults.override(request.settings)),
         "dtype": dtype or "float32",
         "shard": shard,
+        "model": fingerprint(model, "*.json") or model,
+        "guide": _guides(pipeline.library, request.control),
     }
     facts = {name: old[name] for name in FACTS} if old else _checked(prompts, writer, shard)
-    parts.begin(record | facts)
+    with parts.opened():
+        parts.begin(record | facts)
+        _write(prompts, parts, writer, workers, facts)
+
+
+def _write(prompts: Path, parts: Parts, writer: ShardWriter, workers: int, facts: dict[str, int]) -> None:
+    """The shards that are missing, and then the whole file."""
+    from tta_diffusion.cli.shards import read_shards
+    from tta_diffusion.cli.workers import Rows, write_here, write_with_ray
+    from tta_diffusion.common.progress import Progress
+
     missing = (one for one in read_shards(prompts, facts["each"]) if not parts.has(one.number))
     total, done = facts["shards"], sum(map(parts.has, range(facts["shards"])))
     with Progress("writing", total) as bar:
@@ -119,21 +136,51 @@ def _run(
     typer.echo(f"{facts['texts']} texts in {parts.out}", err=True)
 
 
-def _checked(prompts: Path, writer: Any, shard: int) -> dict[str, int]:
+def _plain(config: GenerationConfig) -> dict[str, Any]:
+    """Every setting, the model's own defaults among them, as JSON can keep it."""
+    from dataclasses import fields
+
+    given = {field.name: getattr(config, field.name) for field in fields(config)}
+    return {name: value.tolist() if hasattr(value, "tolist") else str(value) for name, value in given.items()}
+
+
+def _guides(library: ControlLibrary, control: list[str]) -> dict[str, str]:
+    """Control -> fingerprint of what lies in its directory: networks and words may change under the same name."""
+    from tta_diffusion.bench.record import fingerprint
+
+    names = dict.fromkeys(spec.partition("=")[0].strip() for spec in control)
+    return {name: fingerprint(path, "*.json") for name in names if (path := library.place(name)) is not None}
+
+
+def _checked(prompts: Path, writer: ShardWriter, shard: int) -> dict[str, int]:
     """Every prompt before the first step, as the last one must not fail after days; and how many shards and texts."""
     from tta_diffusion.cli.run import check, together
-    from tta_diffusion.cli.shards import read_shards
+    from tta_diffusion.cli.shards import FACTS, read_shards
 
     pipeline, request = writer.pipeline, writer.request
     group = max(1, together(pipeline.defaults.override(request.settings), request.num_samples) // request.num_samples)
     each = group * max(1, -(-shard // (group * request.num_samples)))  # prompts, in whole batches
+    check(pipeline, [""], request)  # what is wrong with controls and settings is no prompt's fault
     shards = found = 0
     for one in read_shards(prompts, each):
         try:
             check(pipeline, one.prompts, request)
-        except ValueError as error:
-            raise ValueError(f"'{prompts}', from line {one.line} on: {error}") from error
+        except ValueError:
+            _blame(prompts, one, writer)
+            raise
         shards, found = shards + 1, found + len(one.prompts)
     if not found:
         raise ValueError(f"no prompt: '{prompts}' is empty")
     return dict(zip(FACTS, (each, shards, found * request.num_samples), strict=True))
+
+
+def _blame(prompts: Path, shard: Shard, writer: ShardWriter) -> None:
+    """Raises what is wrong with the first wrong prompt of a shard, with its line."""
+    from tta_diffusion.cli.run import check
+
+    for line, prompt in zip(shard.lines, shard.prompts, strict=True):
+        try:
+            check(writer.pipeline, [prompt], writer.request)
+        except ValueError as error:
+            shown = prompt if len(prompt) <= SHOWN else f"{prompt[:SHOWN]}..."
+            raise ValueError(f"'{prompts}', line {line} ('{shown}'): {error}") from error

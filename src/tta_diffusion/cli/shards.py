@@ -21,10 +21,12 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
+from tta_diffusion.bench.record import difference
 from tta_diffusion.cli.prompts import read_lines
 from tta_diffusion.common.atomic import append_lines, replace_text
 
 RECORD = "run.json"
+FACTS = ("each", "shards", "texts")  # prompts of a shard, shards, texts in all
 
 
 @dataclass(frozen=True)
@@ -66,13 +68,19 @@ class Parts:
     def directory(self) -> Path:
         return self.out.with_name(f"{self.out.name}.parts")
 
-    @contextmanager
-    def opened(self) -> Iterator[None]:
-        """One run at a time."""
+    def require_free(self) -> None:
+        """Raises a sentence where `out` cannot be written."""
+        if self.out.is_dir():
+            raise ValueError(f"'{self.out}' is a directory: name a file with --out")
         if self.out.exists():
             raise ValueError(f"'{self.out}' is finished already: remove it, or choose another --out")
         if not self.out.parent.is_dir():
             raise ValueError(f"'{self.out}' cannot be written: the directory '{self.out.parent}' does not exist")
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """One run at a time. The directory is made here, when everything else is known to be right."""
+        self.require_free()
         self.directory.mkdir(exist_ok=True)
         with (self.directory / "lock").open("w") as lock:
             try:
@@ -84,16 +92,26 @@ class Parts:
     def record(self) -> dict[str, Any]:
         """What was begun here; nothing, where nothing was."""
         path = self.directory / RECORD
-        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+        if not path.is_file():
+            return {}
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            found = None
+        whole = isinstance(found, dict) and all(isinstance(found.get(name), int) for name in ("seed", *FACTS))
+        if not whole or min(found[name] for name in FACTS) < 1:
+            raise ValueError(f"'{path}' is damaged: remove the directory '{self.directory}'")
+        return found
 
     def begin(self, record: dict[str, Any]) -> None:
         """Shards of one run are never mixed with those of another."""
         old = self.record()
-        for name in old:
-            if old[name] != record.get(name):
+        for name in old and {**record, **old}:
+            if old.get(name) != record.get(name):
+                before, now = difference(old.get(name), record.get(name))
                 raise ValueError(
-                    f"'{self.directory}' was begun with another {name} ({old[name]}, not {record.get(name)}): give the "
-                    "same command, remove the directory, or choose another --out"
+                    f"'{self.directory}' was begun with another {name} ({before}, now {now}): give the same command, "
+                    "remove the directory, or choose another --out"
                 )
         if not old:
             replace_text(self.directory / RECORD, json.dumps(record, indent=1, ensure_ascii=False) + "\n")

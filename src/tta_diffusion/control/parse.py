@@ -44,6 +44,14 @@ class ControlLibrary:
     def bundled(self) -> dict[str, Path]:
         return bundled(self.directory)
 
+    def place(self, name: str) -> Path | None:
+        """The directory here that holds a control; None for one that needs none, or is fetched by its name."""
+        if name in LEXICAL_CONTROLS:
+            return self.directory / LEXICAL_CONTROLS.get(name)[0] if self.directory else None
+        if name in HARD_CONTROLS:
+            return None
+        return self.bundled.get(name) or (Path(name) if Path(name).is_dir() else None)
+
     def tokenise(self, text: str) -> list[int]:
         return given_ids(self.tokenizer, text)
 
