@@ -79,8 +79,7 @@ def _run(
     import os
     import secrets
 
-    from tta_diffusion.bench.record import fingerprint
-    from tta_diffusion.cli.shards import FACTS, digest_of
+    from tta_diffusion.cli.shards import FACTS
     from tta_diffusion.cli.workers import ShardWriter
     from tta_diffusion.serve.cluster import find_ray
 
@@ -90,18 +89,7 @@ def _run(
     seed = request.seed if request.seed is not None else old.get("seed", secrets.randbits(31))
     model = os.path.abspath(model) if Path(model).is_dir() else model  # workers may stand elsewhere
     writer = ShardWriter(model, device, dtype, request, seed)
-    pipeline = writer.pipeline
-    record: dict[str, Any] = {
-        "prompts": digest_of(prompts),
-        "control": request.control,
-        "num_samples": request.num_samples,
-        "seed": seed,
-        "settings": _plain(pipeline.defaults.override(request.settings)),
-        "dtype": dtype or "float32",
-        "shard": shard,
-        "model": fingerprint(model, "*.json") or model,
-        "guide": _guides(pipeline.library, request.control),
-    }
+    record = _record(prompts, writer, shard)
     facts = {name: old[name] for name in FACTS} if old else _checked(prompts, writer, shard)
     with parts.opened():
         parts.begin(record | facts)
@@ -134,6 +122,25 @@ def _write(prompts: Path, parts: Parts, writer: ShardWriter, workers: int, facts
             raise
     parts.join(total, facts["texts"])
     typer.echo(f"{facts['texts']} texts in {parts.out}", err=True)
+
+
+def _record(prompts: Path, writer: ShardWriter, shard: int) -> dict[str, Any]:
+    """All that the texts depend on: two runs that differ here must not share a file."""
+    from tta_diffusion.bench.record import fingerprint
+    from tta_diffusion.cli.shards import digest_of
+
+    request, pipeline = writer.request, writer.pipeline
+    return {
+        "prompts": digest_of(prompts),
+        "control": request.control,
+        "num_samples": request.num_samples,
+        "seed": writer.seed,
+        "settings": _plain(pipeline.defaults.override(request.settings)),
+        "dtype": writer.dtype or "float32",
+        "shard": shard,
+        "model": fingerprint(writer.model, "*.json") or writer.model,
+        "guide": _guides(pipeline.library, request.control),
+    }
 
 
 def _plain(config: GenerationConfig) -> dict[str, Any]:
