@@ -125,6 +125,22 @@ def test_truncated_weights(model_directory: Path, tmp_path: Path, capsys: pytest
     assert "truncated or damaged" in refused(capsys, "generate", "the", "--model", broken)
 
 
+@pytest.mark.parametrize("name", ["denoiser.json", "controls/sentiment/config.json"])
+def test_a_broken_config_of_a_model_names_its_file(
+    name: str, model_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / "model"
+    shutil.copytree(model_directory, broken)
+    (broken / name).write_text("")
+    assert f"'{broken / name}' is not valid JSON" in refused(capsys, "list", "--model", broken)
+
+
+def test_a_trace_that_is_not_utf8_names_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "trace.json").write_bytes(b"\xff\xfe")
+    said = refused(capsys, "trace", "show", tmp_path / "trace.json")
+    assert f"'{tmp_path / 'trace.json'}' is not a readable trace file" in said
+
+
 def test_a_classifier_with_another_vocabulary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = make_tokenizer(["entirely", "different", "words"])
     make_classifier(len(other)).save_pretrained(tmp_path / "other")

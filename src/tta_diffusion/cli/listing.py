@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +10,7 @@ import typer
 
 from tta_diffusion.assets import MODEL, NAMED, find_model
 from tta_diffusion.cli import names
+from tta_diffusion.common.atomic import read_object
 
 SECTIONS = {
     "Allocation policies (--allocation)": names.POLICIES,
@@ -74,10 +74,10 @@ def classifiers(model: Path) -> dict[str, str]:
         raise ValueError(f"no model at '{model}': the directory does not exist")
     found = {}
     for path in sorted(model.glob("controls/*/config.json")):
-        labels = json.loads(path.read_text(encoding="utf-8")).get("id2label", {})
+        labels = read_object(path).get("id2label", {})
         found[path.parent.name] = _labels(labels.values()) if labels else "labels unknown"
     own = model / "denoiser.json"
-    told = json.loads(own.read_text(encoding="utf-8")).get("labels", {}) if own.is_file() else {}
+    told = read_object(own).get("labels", {}) if own.is_file() else {}
     return found | {name: f"{_labels(labels)} (the model's own)" for name, labels in told.items()}
 
 

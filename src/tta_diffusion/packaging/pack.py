@@ -54,6 +54,7 @@ def pack(
     check_bits(bits, data)
     config, tokenizer = load_config(source), _tokenizer(source)
     _require_finished(source)
+    classifiers = _classifiers(source, controls)
     if (target / CONFIG).is_file() and not overwrite:
         raise ValueError(f"'{target}' holds a model already: choose another directory, or ask to overwrite it")
     with finished(target, overwrite, CONFIG) as temporary:
@@ -62,10 +63,18 @@ def pack(
         state = read_weights(source)
         grams = calibrate(source, data) if data is not None else None
         quantised.write(state, temporary, few=lower(state, plan(state, bits), grams) if bits < 8 else None)
-        for path in sorted(Path(controls or source / CONTROLS).glob("*/config.json")):
-            _pack_control(path.parent, temporary / CONTROLS / path.parent.name, tokenizer)
+        for path in classifiers:
+            _pack_control(path, temporary / CONTROLS / path.name, tokenizer)
     files = {str(path.relative_to(target)): path.stat().st_size for path in sorted(target.rglob("*")) if path.is_file()}
     return Packed(target, files)
+
+
+def _classifiers(source: Path, controls: str | Path | None) -> list[Path]:
+    """The directories of the classifiers; a place that was named must hold one, the model's own need not."""
+    found = sorted(path.parent for path in Path(controls or source / CONTROLS).glob("*/config.json"))
+    if controls is not None and not found:
+        raise ValueError(f"no classifier in '{controls}': name a directory with one directory for each classifier")
+    return found
 
 
 def _pack_control(source: Path, target: Path, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import math
 import threading
 from collections.abc import Iterable
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tta_diffusion.assets import MODEL
+from tta_diffusion.common.atomic import read_object
 from tta_diffusion.common.registry import closest
 from tta_diffusion.control.parse import HARD_CONTROLS
 from tta_diffusion.pipeline import TTAPipeline
@@ -64,7 +64,7 @@ class Served:
 
 
 def _labels(path: Path) -> list[str]:
-    raw = json.loads((path / "config.json").read_text(encoding="utf-8")).get("id2label", {})
+    raw = read_object(path / "config.json").get("id2label", {})
     return [str(raw[key]) for key in sorted(raw, key=int)]
 
 
