@@ -48,14 +48,23 @@ def model_directory(name: str) -> str:
     return name or str(MODEL)
 
 
+def require_place(name: str | Path) -> None:
+    """Raises for what is neither a directory nor `owner/name`: the hub would be asked for it in vain, for a minute."""
+    text = str(name)
+    if not Path(text).is_dir() and (text.count("/") != 1 or text.startswith((".", "/", "~"))):
+        raise ValueError("the directory does not exist, and a name on the hub is written owner/name")
+
+
 def resolve(directory: str | Path) -> Path:
     """A local directory as it is, a name of the package, or a hub name downloaded (configs, tokenizers and safetensors
     only)."""
     name = model_directory(str(directory))
     if Path(name).is_dir():
         return Path(name)
-    if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        raise ValueError(f"no model at '{directory}': the directory does not exist")
+    try:
+        require_place(name)
+    except ValueError as error:
+        raise ValueError(f"no model at '{directory}': {error}") from None
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
