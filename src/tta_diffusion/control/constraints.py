@@ -86,9 +86,16 @@ class InfillObjective:
     name: str = "infill"
     pins_only: ClassVar[bool] = True
 
+    @property
+    def tokens(self) -> int:
+        return sum(piece if isinstance(piece, int) else len(piece) for piece in self.pieces)
+
     def prepare(self, canvas: Canvas) -> Canvas:
         for row in range(canvas.ids.shape[0]):
             cursor = int(canvas.pinned[row].long().cumprod(0).sum())  # behind the prompt
+            room = canvas.ids.shape[1] - cursor
+            if self.tokens > room:
+                raise ValueError(f"the template takes {self.tokens} tokens, but there is room for {room}: shorten it")
             for piece in self.pieces:
                 if isinstance(piece, int):
                     cursor += piece
