@@ -8,6 +8,9 @@ from __future__ import annotations
 import os
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
+
+from tta_diffusion.common.atomic import read_object
 
 ROOT = Path(str(files(__name__)))
 MODEL = ROOT / "model"
@@ -22,6 +25,12 @@ def shipped_model() -> Path:
             "this installation brings no model: name a model directory, or train one with 'make model' in a checkout"
         )
     return MODEL
+
+
+def shipped_sampling() -> dict[str, Any]:
+    """The settings that the shipped model brings, read without loading it; none where there is no model."""
+    own = MODEL / "denoiser.json"
+    return dict(read_object(own).get("sampling", {})) if own.is_file() else {}
 
 
 def find_model(given: str | None) -> str:
