@@ -88,9 +88,13 @@ def parse_axes(texts: list[str]) -> dict[str, list[Any]]:
     axes = {}
     for text in texts:
         name, equals, values = text.partition("=")
+        wrong = f"'{text}' is not an axis: write setting=value,value, like strength=0,200,2000"
         if not equals or not name or not values.strip(", "):
-            raise ValueError(f"'{text}' is not an axis: write setting=value,value, like strength=0,200,2000")
-        axes[name.replace("-", "_")] = [read_value(value, text) for value in values.split(",") if value.strip()]
+            raise ValueError(wrong)
+        try:
+            axes[name.replace("-", "_")] = [read_value(value, text) for value in values.split(",") if value.strip()]
+        except ValueError as error:  # such as brackets around all values
+            raise ValueError(wrong) from error
     return axes
 
 
