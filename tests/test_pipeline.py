@@ -210,6 +210,25 @@ def test_settings_of_the_model_are_the_defaults(tokenizer):
     assert TTAPipeline(denoiser, tokenizer)("we", seed=0, steps=2).settings.steps == 2
 
 
+def test_the_settings_of_an_output_are_those_that_ran(pipeline):
+    """Without a control there is no importance to allocate by."""
+    output = pipeline("we", seed=0, allocation="adaptive:0.6", return_trace=True, **FAST)
+    assert output.settings.allocation == output.traces[0].settings["allocation"] == "constant"
+    guided = pipeline("we", control="sentiment=positive", seed=0, allocation="adaptive:0.6", **FAST)
+    assert guided.settings.allocation == "adaptive:0.6"
+
+
+def test_a_grid_may_be_a_list_of_times(pipeline):
+    asked = {"seed": 0, "early_exit": False, "grid": [1.0, 0.5]}
+    assert pipeline("we", **asked).steps == [2]
+    assert pipeline.rewrite("the movie", 0.7, **asked).steps
+
+
+def test_the_minimum_length_of_a_model_gives_way_to_a_short_sheet(tokenizer):
+    denoiser = make_denoiser(len(tokenizer), sampling={"min_length": 12})
+    assert len(TTAPipeline(denoiser, tokenizer)("we", seed=0, steps=2, max_length=6).texts[0].split()) == 5
+
+
 def test_a_prompt_that_fills_its_length_is_given_back(pipeline):
     for allocation in ("adaptive", "linear", "budgeted", "constant"):
         output = pipeline(

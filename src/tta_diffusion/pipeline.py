@@ -199,6 +199,8 @@ class TTAPipeline:
         """The sampler of a call, one sheet for each prompt, and all settings."""
         sampler, config = self._sampler(control, settings)
         canvas = self._canvas(prompts, config)
+        if (least := settings.get("min_length", 0)) > (room := canvas.ids.shape[1]):  # a model's own gives way
+            raise ValueError(f"min_length must be at most {room}, the tokens on the sheet, got {least}")
         return sampler, sampler.guidance.prepare(canvas) if sampler.guidance else canvas, config
 
     def _sampler(self, control: Controls, settings: dict[str, Any]) -> tuple[Sampler, GenerationConfig]:
@@ -214,7 +216,7 @@ class TTAPipeline:
                 f"candidates={config.candidates}, but no control judges the texts, so there is nothing to choose by: "
                 "add one (such as sentiment=positive), or ask for several texts (num_samples)"
             )
-        return sampler, config
+        return sampler, replace(config, allocation=str(sampler.allocation))  # what runs is what is said
 
     def _canvas(self, prompts: list[str], config: GenerationConfig) -> Canvas:
         length = self.denoiser.config.length if config.max_length is None else config.max_length
@@ -241,6 +243,8 @@ class TTAPipeline:
         tokens = self.library.tokenise(text)
         offset = int(canvas.pinned[0].sum())
         times = [float(time)] * len(tokens) if isinstance(time, int | float) else [float(t) for t in time]
+        if not tokens:
+            raise ValueError("there is no text to rewrite: give one, or write from nothing with an empty prompt")
         if len(times) != len(tokens):
             raise ValueError(f"{len(times)} times for a text of {len(tokens)} tokens: give one for each token")
         if not all(0 <= u <= 1 for u in times) or not any(times):
@@ -326,10 +330,8 @@ class TTAPipeline:
         skip = 0 if self.special.start is None else 1
         if self.from_source:
             skip = int(text_begins(ids[None], self.special.start))
-        stop = next(
-            (i for i, t in enumerate(row) if i >= skip and t in (self.special.end, self.special.pad)),
-            len(row),
-        )
+        ends = (self.special.end, self.special.pad)
+        stop = next((i for i, t in enumerate(row) if i >= skip and t in ends), len(row))
         return str(self.tokenizer.decode(row[skip:stop], skip_special_tokens=True))
 
 

@@ -6,15 +6,19 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Any, get_type_hints
 
+import torch
 from torch import Tensor
 
 from tta_diffusion.allocation import Allocation, parse_allocation
 from tta_diffusion.common.configuration import fit
 from tta_diffusion.common.registry import closest
 from tta_diffusion.control.classifier import AttributeObjective
+from tta_diffusion.control.discrete import FORMS
 from tta_diffusion.control.guidance import Guidance, GuidanceConfig, Objectives
 from tta_diffusion.control.tangent import TangentGuidance
 from tta_diffusion.denoiser.protocol import Denoiser
+from tta_diffusion.diffusion.masked import ORDERS
+from tta_diffusion.diffusion.noise import ENGINES
 from tta_diffusion.sampling.regimes import REGIMES
 from tta_diffusion.sampling.sampler import Sampler, SamplerConfig
 from tta_diffusion.sampling.settled_prediction import Settling
@@ -104,6 +108,8 @@ class GenerationConfig:
     def override(self, settings: dict[str, Any]) -> GenerationConfig:
         """A copy with some settings changed; an unknown one is an error that names the nearest known one."""
         settings = {RENAMED.get(name, name): value for name, value in settings.items()}
+        if isinstance(grid := settings.get("grid"), list | tuple):
+            settings["grid"] = _times(grid)
         hints = get_type_hints(type(self))
         known = [f.name for f in fields(self)]
         for name in settings:
@@ -120,16 +126,23 @@ class GenerationConfig:
         return changed
 
     def _check(self) -> None:
-        for name, least in (("steps", 1), ("candidates", 1), ("batch_size", 1), ("min_length", 0)):
+        for name, least in (("steps", 1), ("candidates", 1), ("batch_size", 1), ("min_length", 0), ("score_batch", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
         if self.steps > MOST_STEPS:
             raise ValueError(f"steps must be at most {MOST_STEPS}, got {self.steps}: more change nothing")
-        for name in ("variety", "local_repetition_penalty"):
+        for name in ("variety", "local_repetition_penalty", "penalty", "fluency"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be a finite number of at least 0 (0: off), got {getattr(self, name)}")
-        if self.ends not in ENDS:
-            raise ValueError(f"Unknown ends '{self.ends}'.{closest(self.ends, list(ENDS))}")
+        for name in ("remasking", "eta"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be between 0 and 1, got {getattr(self, name)}")
+        for name, known in (("ends", ENDS), ("guidance_form", FORMS)):
+            value = getattr(self, name)
+            if value is not None and value not in known:
+                raise ValueError(f"Unknown {name} '{value}'.{closest(value, list(known))}")
+        ORDERS.get(self.order)
+        ENGINES.get(self.engine)
         _ = self.feedback_share
         _ = self.settling
 
@@ -158,7 +171,10 @@ class GenerationConfig:
         usual = Settling()
         certain, _, refresh = given.partition(",")
         try:
-            return Settling(float(certain or usual.certain), usual.steps, int(refresh or usual.refresh))
+            found = Settling(float(certain or usual.certain), usual.steps, int(refresh or usual.refresh))
+            if not 0 < found.certain <= 1:
+                raise ValueError(f"a probability is above 0 and at most 1, got {certain}")
+            return found
         except ValueError as error:
             raise ValueError(
                 f"compute='{self.compute}': write settled, settled:0.9 or settled:0.9,6 ({error})"
@@ -168,6 +184,13 @@ class GenerationConfig:
     def kept_at_once(self) -> int:
         """Texts of a batch, without the candidates that are not kept."""
         return max(1, self.batch_size // self.candidates)
+
+
+def _times(values: list[Any] | tuple[Any, ...]) -> Tensor:
+    """A grid written out as a list of times."""
+    if not all(isinstance(value, int | float) for value in values):
+        raise ValueError(f"'grid' must be a name or a list of times, got {values!r}")
+    return torch.tensor(values, dtype=torch.float64)
 
 
 def make_sampler(denoiser: Denoiser, objectives: Objectives, config: GenerationConfig) -> Sampler:

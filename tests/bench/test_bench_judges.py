@@ -10,10 +10,11 @@ from test_bench_helpers import Letters, request
 
 from causal import save_causal
 from conftest import make_classifier, make_tokenizer
+from tta_diffusion.baselines.causal import load_causal
 from tta_diffusion.bench.record import Identity, Record, fingerprint
 from tta_diffusion.bench.results import _warnings, score
 from tta_diffusion.bench.run import run
-from tta_diffusion.bench.scorers import AskedScorer, ContinuationToxicity, ScorerChoice, make_scorers
+from tta_diffusion.bench.scorers import AskedScorer, ContinuationToxicity, ScorerChoice, make_scorers, model_config
 from tta_diffusion.bench.store import Sample
 from tta_diffusion.bench.table import make_table
 from tta_diffusion.bench.task import Task, load_task
@@ -81,3 +82,13 @@ def test_who_steered_is_read_from_the_record(model_directory: Path) -> None:
     assert warned(replace(plain, classifier="1234 5678")) == ["classifier-a", "classifier-b"]
     assert warned(plain) == ["classifier-c"]
     assert warned(replace(plain, model="")) == []
+
+
+@pytest.mark.parametrize("name", ["missing", "no/such/place", "./missing"])
+def test_what_can_be_no_model_is_not_asked_of_the_hub(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A misspelt directory must not cost a minute of retries."""
+    for loader in ("AutoConfig", "AutoTokenizer"):
+        monkeypatch.setattr(f"transformers.{loader}.from_pretrained", lambda *_, **__: pytest.fail("the hub was asked"))
+    for load in (lambda: model_config(name, "the scorer"), lambda: load_causal(name)):
+        with pytest.raises(ValueError, match=f"'{name}' cannot be loaded: the directory does not exist"):
+            load()

@@ -155,6 +155,8 @@ def test_axes_on_the_command_line() -> None:
     }
     with pytest.raises(ValueError, match="not an axis"):
         parse_axes(["strength"])
+    with pytest.raises(ValueError, match=r"'strength=\[1,2' is not an axis: write setting=value,value"):
+        parse_axes(["strength=[1,2"])
 
 
 def test_a_sweep_over_models_needs_them() -> None:

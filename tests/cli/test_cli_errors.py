@@ -66,6 +66,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
         (["--trace", "no-such-directory/out.json"], "the directory 'no-such-directory' does not exist"),
         (["--trace", "."], "is a directory"),
         ([LONG], "shorten it"),
+        (["-5 degrees"], "A text that begins with - goes behind --"),
     ],
 )
 def test_bad_options(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,6 +89,24 @@ def test_input_that_is_not_utf8(
     assert "is not valid UTF-8" in refused(capsys, "rewrite", "\udced\udca0\udcbd")
     (tmp_path / "prompts").write_bytes(b"\xed\xa0\xbd")
     assert "is not a text file in UTF-8" in refused(capsys, "generate", "--prompts-file", tmp_path / "prompts")
+
+
+@pytest.mark.parametrize("option", ["--html", "--svg"])
+def test_a_picture_of_a_trace_that_cannot_be_written(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Said before the table is printed."""
+    trace = tmp_path / "trace.json"
+    assert cli.main(["generate", "the", "--steps", "2", "--trace", str(trace)]) == 0
+    capsys.readouterr()
+    assert "does not exist" in refused(capsys, "trace", "show", trace, option, tmp_path / "no" / "file")
+    assert "is a directory" in refused(capsys, "trace", "show", trace, option, tmp_path)
+
+
+def test_no_file_of_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    places = ("--data-dir", ".", "--tokenizer", ".", "--out", "out")
+    assert "name one with --tasks" in refused(capsys, "train-classifier", "prepare", "sentiment", *places)
 
 
 def test_a_near_miss_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,6 +142,22 @@ def test_truncated_weights(model_directory: Path, tmp_path: Path, capsys: pytest
     weights = broken / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
     assert "truncated or damaged" in refused(capsys, "generate", "the", "--model", broken)
+
+
+@pytest.mark.parametrize("name", ["denoiser.json", "controls/sentiment/config.json"])
+def test_a_broken_config_of_a_model_names_its_file(
+    name: str, model_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / "model"
+    shutil.copytree(model_directory, broken)
+    (broken / name).write_text("")
+    assert f"'{broken / name}' is not valid JSON" in refused(capsys, "list", "--model", broken)
+
+
+def test_a_trace_that_is_not_utf8_names_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "trace.json").write_bytes(b"\xff\xfe")
+    said = refused(capsys, "trace", "show", tmp_path / "trace.json")
+    assert f"'{tmp_path / 'trace.json'}' is not a readable trace file" in said
 
 
 def test_a_classifier_with_another_vocabulary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from tta_diffusion.allocation import POLICIES
 from tta_diffusion.allocation.allocator import WRAPPERS
+from tta_diffusion.assets import shipped_sampling
 from tta_diffusion.cli import generate, names
 from tta_diffusion.cli.request import EXTRA
 from tta_diffusion.control.discrete import FORMS
@@ -55,6 +56,14 @@ def test_settings_match_the_generation_config() -> None:
 def test_every_setting_and_key_is_an_option() -> None:
     parameters = {parameter.name for parameter in typer.main.get_command(generate.app).params}
     assert parameters >= {*names.SETTINGS, *EXTRA}
+
+
+def test_help_says_what_the_shipped_model_brings() -> None:
+    own = shipped_sampling()
+    assert own.keys() <= names.SETTINGS.keys()
+    texts = {parameter.name: parameter.help for parameter in typer.main.get_command(generate.app).params}
+    for name, value in own.items():
+        assert f"default: {value} with the package's model, else {names.SETTINGS[name].default}" in texts[name]
 
 
 def test_help_lines_fit_a_terminal() -> None:

@@ -47,6 +47,15 @@ def test_kept_words_stay_where_they_are(tta: Run) -> None:
     assert out != tta(*arguments)[1]
 
 
+def test_a_span_keeps_one_of_equal_words(tta: Run) -> None:
+    arguments = ("the lake the lake", *CONTROL, "--time", 1, "--steps", 3, "-n", 8, "--seed", 3, "--set", "snap=true")
+    code, out, _ = tta(*arguments, "--keep-span", "9:12")
+    assert code == 0
+    words = [line.split() for line in out.splitlines()]
+    assert {line[2] for line in words} == {"the"}
+    assert {line[0] for line in words} != {"the"}
+
+
 def test_texts_from_a_pipe_as_json_with_traces(tta: Run, tmp_path: Path) -> None:
     trace = tmp_path / "out.json"
     code, out, _ = tta(*CONTROL, "--json", "--steps", 2, "--seed", 1, "--trace", trace, stdin=f"{TEXT}\nthe lake\n")
@@ -61,9 +70,13 @@ def test_texts_from_a_pipe_as_json_with_traces(tta: Run, tmp_path: Path) -> None
     [
         (["--time", "0"], "--time must be above 0 and at most 1, got 0"),
         (["--time", "nan"], "--time must be above 0"),
-        (["--keep", "the lake"], "--keep 'the lake': these words do not stand in the text"),
+        (["--keep", "the lake"], "keep 'the lake': these words do not stand in the text"),
         (["--keep", " "], "do not stand in the text"),
         (["--keep", TEXT], "leave something to rewrite"),
+        (["--keep-span", "4"], "--keep-span '4': write START:END in characters"),
+        (["--keep-span", "4:999"], "within the text's"),
+        (["--set", "steps=[1"], "'steps=[1': the value '[1' is not valid YAML"),
+        (["--set", "grid=[1, high]"], "'grid' must be a name or a list of times"),
         (["--control", "sentment=positive"], "Did you mean 'sentiment'?"),
         (["--allocation", "adaptve"], "Did you mean 'adaptive'?"),
         (["--set", "step=3"], "Did you mean 'steps'?"),

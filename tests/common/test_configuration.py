@@ -81,6 +81,13 @@ def test_overrides() -> None:
         override(raw, ["d.x=1"])
 
 
+@pytest.mark.parametrize("assignment", ["optim.steps=[1", "a={", 'a="x', "a=2020-13-45"])
+def test_a_value_that_is_no_yaml_names_its_assignment(assignment: str) -> None:
+    with pytest.raises(ValueError, match=r"the value .* is not valid YAML") as error:
+        override({}, [assignment])
+    assert str(error.value).startswith(f"'{assignment}'")
+
+
 def test_files(tmp_path: Path) -> None:
     path = tmp_path / "recipe.yaml"
     with pytest.raises(ValueError, match="cannot be read: No such file"):
@@ -89,6 +96,9 @@ def test_files(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(ValueError, match=message):
             load_yaml(path)
+    path.write_bytes(b"a: \xff")
+    with pytest.raises(ValueError, match=r"recipe\.yaml' is not a text file in UTF-8"):
+        load_yaml(path)
     path.write_text("")
     assert load_yaml(path) == {}
 

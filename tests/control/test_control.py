@@ -128,14 +128,13 @@ def test_a_template_is_set_apart_from_a_prompt():
 
 def test_controls_by_name(pipeline):
     library = pipeline.library
-    specs = ["sentiment=Negative@0.25", "keywords=love, great place", "length=9", "infill=the [2]"]
+    specs = ["sentiment=Negative@0.25", "keywords=love, great place", "length=9"]
     (first, _), *rest = parse_controls(specs, library)
     assert isinstance(first, LengthObjective), "a length comes first, so that the others stay inside it"
-    attribute, keywords, infill = rest
+    attribute, keywords = rest
     assert isinstance(attribute[0], AttributeObjective)
     assert (attribute[0].label, attribute[1]) == (0, 0.25)
     assert [pipeline.tokenizer.decode(k) for k in keywords[0].keywords] == ["love", "great place"]
-    assert infill[0].pieces[-1] == 2
     assert parse_controls("sentiment=negative", library)[0][0] is parse_controls("sentiment=negative", library)[0][0]
     assert parse_controls("sentiment=1", library)[0][0].label == 1
     assert parse_controls(None, library) == []

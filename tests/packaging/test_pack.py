@@ -124,6 +124,14 @@ def test_controls_may_lie_elsewhere(model_directory, tokenizer, tmp_path):
     assert written.total == sum(written.files.values()) > 0
 
 
+def test_named_controls_must_be_there(model_directory, tmp_path):
+    (tmp_path / "empty").mkdir()
+    for place in (tmp_path / "missing", tmp_path / "empty"):
+        with pytest.raises(ValueError, match=f"no classifier in '{place}'"):
+            pack(model_directory, tmp_path / "out", place)
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_cannot_be_packed(model_directory, tmp_path):
     source = Path(shutil.copytree(model_directory, tmp_path / "source"))
     with pytest.raises(ValueError, match=r"denoiser\.json is missing"):

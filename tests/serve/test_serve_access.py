@@ -110,3 +110,10 @@ def test_a_log_line_is_json_without_the_text(pipeline, caplog):
     assert line["id"] == found.headers["x-request-id"]
     assert (line["route"], line["status"], line["texts"], line["model"]) == ("/v1/completions", 200, 2, "tiny")
     assert "pizza" not in json.dumps(lines)
+
+
+@pytest.mark.parametrize("host", ["not a host", "a..b", "203.0.113.7"])
+def test_a_host_that_is_not_ours_is_not_blamed_on_the_port(host: str) -> None:
+    server = pytest.importorskip("tta_diffusion.serve.server")
+    with pytest.raises(ValueError, match=f"cannot listen on '{host}'.*Choose another --host"):
+        server.bind(host, 0)

@@ -175,6 +175,7 @@ def test_what_openai_clients_send_and_we_ignore(client):
         ({"allocation": "top-k:inf"}, "out of range"),
         ({"grid": "log"}, "Unknown time grid"),
         ({"feedback": "none"}, "feedback must be guided, plain or a share"),
+        ({"compute": "settled:-1"}, "a probability is above 0 and at most 1"),
         ({"control": "sentiment"}, "is not a control"),
         ({"control": "mood=good"}, "Unknown control 'mood'"),
         ({"control": "sentiment=positve"}, "no label 'positve'. Did you mean 'positive'?"),
@@ -215,6 +216,7 @@ def test_wrong_keeps(client, keep, message):
         ({"prompt": ["we"] * 33}, "number of prompts must be at most 32"),
         ({"prompt": "a" * 4001}, "characters of a prompt or text must be at most 4000"),
         ({"steps": 1001}, "steps must be at most 1000"),
+        ({"steps": 100_000}, "steps must be at most 1000"),
         ({"candidates": 9, "control": MOOD}, "candidates must be at most 8"),
         ({"iterations": 11, "control": MOOD}, "iterations must be at most 10"),
         ({"steps": 1000, "n": 16, "candidates": 8, "control": MOOD}, "texts times candidates times steps"),
@@ -260,6 +262,20 @@ def test_bodies_that_are_no_json(client):
     # A page of another site can send a form without asking first, but not JSON.
     plain = client.post("/v1/completions", content=b'{"prompt": "we"}', headers={"Content-Type": "text/plain"})
     assert plain.status_code == 400
+    assert "send Content-Type: application/json" in plain.json()["error"]["message"]
+    empty = client.post("/v1/completions", headers={"Content-Type": "application/json"})
+    assert "the body is empty" in empty.json()["error"]["message"]
+
+
+def test_an_empty_template(client):
+    answer = client.post("/v1/infill", json={"template": " "})
+    assert (answer.status_code, "the template is empty" in answer.text) == (400, True)
+
+
+def test_what_is_not_served_names_what_is(client):
+    answer = client.post("/v1/chat/completions", json={})
+    assert answer.status_code == 404
+    assert "there are /v1/completions, /v1/rewrite, /v1/infill" in answer.json()["error"]["message"]
 
 
 def test_models(client):

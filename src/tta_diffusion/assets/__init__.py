@@ -8,6 +8,9 @@ from __future__ import annotations
 import os
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
+
+from tta_diffusion.common.atomic import read_object
 
 ROOT = Path(str(files(__name__)))
 MODEL = ROOT / "model"
@@ -22,6 +25,12 @@ def shipped_model() -> Path:
             "this installation brings no model: name a model directory, or train one with 'make model' in a checkout"
         )
     return MODEL
+
+
+def shipped_sampling() -> dict[str, Any]:
+    """The settings that the shipped model brings, read without loading it; none where there is no model."""
+    own = MODEL / "denoiser.json"
+    return dict(read_object(own).get("sampling", {})) if own.is_file() else {}
 
 
 def find_model(given: str | None) -> str:
@@ -48,14 +57,23 @@ def model_directory(name: str) -> str:
     return name or str(MODEL)
 
 
+def require_place(name: str | Path) -> None:
+    """Raises for what is neither a directory nor `owner/name`: the hub would be asked for it in vain, for a minute."""
+    text = str(name)
+    if not Path(text).is_dir() and (text.count("/") != 1 or text.startswith((".", "/", "~"))):
+        raise ValueError("the directory does not exist, and a name on the hub is written owner/name")
+
+
 def resolve(directory: str | Path) -> Path:
     """A local directory as it is, a name of the package, or a hub name downloaded (configs, tokenizers and safetensors
     only)."""
     name = model_directory(str(directory))
     if Path(name).is_dir():
         return Path(name)
-    if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        raise ValueError(f"no model at '{directory}': the directory does not exist")
+    try:
+        require_place(name)
+    except ValueError as error:
+        raise ValueError(f"no model at '{directory}': {error}") from None
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tta_diffusion.assets import require_place
 from tta_diffusion.bench.cache import Scorer, Values
 from tta_diffusion.bench.coherence import CoherenceScorer
 from tta_diffusion.bench.lexical import LexicalScorer
@@ -214,6 +215,7 @@ def model_config(name_or_dir: str, what: str) -> Any:
     from transformers import AutoConfig
 
     try:
+        require_place(name_or_dir)
         return AutoConfig.from_pretrained(name_or_dir, trust_remote_code=False)
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0]

@@ -9,8 +9,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tta_diffusion.bench.cache import Scorer
 from tta_diffusion.bench.metrics import METRICS
 from tta_diffusion.bench.results import read_results, score
@@ -18,7 +16,7 @@ from tta_diffusion.bench.run import Request, run
 from tta_diffusion.bench.table import TABLE, Table, make_table, write_table
 from tta_diffusion.bench.task import find_config
 from tta_diffusion.common.atomic import replace_text
-from tta_diffusion.common.configuration import build, load_yaml
+from tta_diffusion.common.configuration import build, load_yaml, read_value
 from tta_diffusion.common.registry import closest
 from tta_diffusion.common.world import World
 from tta_diffusion.evaluation.checks import require
@@ -90,9 +88,13 @@ def parse_axes(texts: list[str]) -> dict[str, list[Any]]:
     axes = {}
     for text in texts:
         name, equals, values = text.partition("=")
+        wrong = f"'{text}' is not an axis: write setting=value,value, like strength=0,200,2000"
         if not equals or not name or not values.strip(", "):
-            raise ValueError(f"'{text}' is not an axis: write setting=value,value, like strength=0,200,2000")
-        axes[name.replace("-", "_")] = [yaml.safe_load(value) for value in values.split(",") if value.strip()]
+            raise ValueError(wrong)
+        try:
+            axes[name.replace("-", "_")] = [read_value(value, text) for value in values.split(",") if value.strip()]
+        except ValueError as error:  # such as brackets around all values
+            raise ValueError(wrong) from error
     return axes
 
 

@@ -40,6 +40,8 @@ def sentence(error: Exception) -> str | None:
     """One line for an error that the user can mend; None for a bug."""
     if hasattr(error, "format_message"):  # typer's own usage errors, whatever module its version keeps them in
         text = str(error.format_message())
+        if type(error).__name__ == "NoSuchOption" and not getattr(error, "possibilities", None) and _takes_texts(error):
+            text = f"{text.rstrip('.')}. A text that begins with - goes behind --: ... -- TEXT"
     elif isinstance(error, OSError) and error.strerror:
         text = f"{error.strerror}: '{error.filename}'" if error.filename else error.strerror
     elif isinstance(error, ModuleNotFoundError):
@@ -51,6 +53,12 @@ def sentence(error: Exception) -> str | None:
     else:
         return None
     return " ".join(text.split())
+
+
+def _takes_texts(error: Any) -> bool:
+    """Whether the command that was called has texts as arguments."""
+    command = getattr(getattr(error, "ctx", None), "command", None)
+    return any(param.name in ("prompts", "texts") for param in getattr(command, "params", ()))
 
 
 def _hang_up() -> int:

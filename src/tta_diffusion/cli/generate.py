@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tta_diffusion.assets import find_model
+from tta_diffusion.assets import find_model, shipped_sampling
 from tta_diffusion.cli import names
 from tta_diffusion.cli.prompts import read_prompts
 from tta_diffusion.common.devices import DTYPES
@@ -22,13 +22,17 @@ EPILOG = "\n\n".join(
     ]
 )
 
+OWN = shipped_sampling()  # settings that the model in the package brings
 app = typer.Typer()
 
 
 def option(text: str, *flags: str, example: str = "", **more: Any) -> Any:
     """An option whose help ends with its default and an example."""
-    setting = names.SETTINGS.get(flags[0].split("/")[0].lstrip("-").replace("-", "_"))
-    default = more.pop("says", None) if setting is None or setting.default is None else _word(setting.default)
+    name = flags[0].split("/")[0].lstrip("-").replace("-", "_")
+    setting, says = names.SETTINGS.get(name), more.pop("says", None)
+    default = says if setting is None or setting.default is None else _word(setting.default)
+    if name in OWN:
+        default = f"{_word(OWN[name])} with the package's model, else {default}"
     notes = [f"default: {default}"] if default else []
     notes += [f"example: {example}"] if example else []
     more = {"show_default": False} | more

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +10,7 @@ import typer
 
 from tta_diffusion.assets import MODEL, NAMED, find_model
 from tta_diffusion.cli import names
+from tta_diffusion.common.atomic import read_object
 from tta_diffusion.control.bundled import bundled, labels_of
 
 SECTIONS = {
@@ -76,7 +76,7 @@ def classifiers(model: Path) -> dict[str, str]:
     named = {name: labels_of(path) for name, path in bundled(model / "controls").items()}
     found = {name: _labels(labels) if labels else "labels unknown" for name, labels in named.items()}
     own = model / "denoiser.json"
-    told = json.loads(own.read_text(encoding="utf-8")).get("labels", {}) if own.is_file() else {}
+    told = read_object(own).get("labels", {}) if own.is_file() else {}
     return found | {name: f"{_labels(labels)} (the model's own)" for name, labels in told.items()}
 
 

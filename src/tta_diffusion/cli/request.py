@@ -64,7 +64,7 @@ def _checked(key: str, value: Any) -> Any:
             raise ValueError(f"'{key}' must be a text or a list of texts, got {value!r}")
         return texts
     if key == "grid" and isinstance(value, list):
-        return _times(value)
+        return value
     if key == "feedback" and isinstance(value, int | float):
         return float(value)
     kind = SETTINGS.get(key, Setting(str if key == "model" else int, None)).kind
@@ -77,12 +77,3 @@ def _checked(key: str, value: Any) -> Any:
         return value
     noun = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}[kind]
     raise ValueError(f"'{key}' must be {noun}, got {value!r}")
-
-
-def _times(values: list[Any]) -> Any:
-    """A grid written out as a list of times."""
-    import torch
-
-    if not all(isinstance(value, int | float) for value in values):
-        raise ValueError(f"'grid' must be a name or a list of times, got {values!r}")
-    return torch.tensor(values, dtype=torch.float64)

@@ -49,6 +49,10 @@ def rewrite(
         list[str] | None,
         typer.Option(metavar="WORDS", help="Words of the text that must stay as and where they are; repeatable."),
     ] = None,
+    keep_span: Annotated[
+        list[str] | None,
+        typer.Option(metavar="START:END", help="The same for one place, in characters: 4:9; repeatable."),
+    ] = None,
     time: Annotated[
         float, typer.Option(help="How much may change: above 0 (almost nothing) up to 1 (everything).")
     ] = 0.3,
@@ -88,11 +92,13 @@ def rewrite(
     from tta_diffusion.cli.run import loading
     from tta_diffusion.common.configuration import override
     from tta_diffusion.pipeline import load_pipeline
+    from tta_diffusion.tokens.keep import kept_times
 
     if not 0 < time <= 1:
         raise ValueError(f"--time must be above 0 and at most 1, got {time:g}")
     if num_samples < 1:
         raise ValueError(f"num_samples must be at least 1, got {num_samples}")
+    kept = [*(keep or ()), *map(_span, keep_span or ())]
     flags = {"allocation": allocation, "strength": strength, "steps": steps}
     chosen = override({name: value for name, value in flags.items() if value is not None}, settings or ())
     request = Request(control or [], num_samples, seed, model, chosen)
@@ -102,7 +108,8 @@ def rewrite(
     found = find_model(request.model)
     with loading(found):
         pipeline = load_pipeline(found, device, dtype)
-    _run(pipeline, given, [_times(pipeline, text, time, keep or []) for text in given], request, as_json, live, trace)
+    times = [kept_times(pipeline.tokenizer, text, time, kept) for text in given]
+    _run(pipeline, given, times, request, as_json, live, trace)
 
 
 def _run(
@@ -143,22 +150,9 @@ def _run(
     write_all(outputs, view, writer, trace)
 
 
-def _times(pipeline: TTAPipeline, text: str, time: float, keep: list[str]) -> list[float]:
-    """`time` for every token, 0 for those that stand in words to keep."""
-    if not keep:
-        return [time] * len(pipeline.library.tokenise(text))
-    if not pipeline.tokenizer.is_fast:
-        raise ValueError("--keep needs a tokenizer with offsets, which this model's is not: leave --keep out")
-    kept: list[tuple[int, int]] = []
-    for words in keep:
-        at = text.find(words)
-        if not words.strip() or at < 0:
-            raise ValueError(f"--keep '{words}': these words do not stand in the text '{text}'")
-        while at >= 0:
-            kept.append((at, at + len(words)))
-            at = text.find(words, at + len(words))
-    spans = pipeline.library.spans(text)
-    times = [0.0 if any(a < end and b > start for start, end in kept) else time for a, b in spans]
-    if not any(times):
-        raise ValueError("--keep covers the whole text: leave something to rewrite")
-    return times
+def _span(text: str) -> list[int]:
+    """`4:9` as the characters from 4 on, before 9."""
+    start, _, end = text.partition(":")
+    if not (start.isdecimal() and end.isdecimal()):
+        raise ValueError(f"--keep-span '{text}': write START:END in characters, like 4:9")
+    return [int(start), int(end)]

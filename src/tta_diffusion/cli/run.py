@@ -68,9 +68,8 @@ def run(
     pipeline: TTAPipeline, prompts: list[str], request: Request, as_json: bool, live: bool, trace: Path | None
 ) -> None:
     """Writes all texts of a request; Ctrl-C keeps those of the finished batches."""
-    check(pipeline, prompts, request)
+    config = check(pipeline, prompts, request)
     total, terminal = len(prompts) * request.num_samples, sys.stdout.isatty()
-    config = pipeline.defaults.override(request.settings)
     view = choose_view(total, config, live and terminal and not as_json)
     describe = molecule_facts(pipeline.tokenizer) if as_json else None
     writer = Writer(total, request.control, as_json, terminal, describe)
@@ -114,9 +113,10 @@ def write_all(outputs: Iterable[TTAOutput], view: View, writer: Writer, trace: P
             save(traces, trace)
 
 
-def check(pipeline: TTAPipeline, prompts: list[str], request: Request) -> None:
-    """Every prompt and control before the first step: the last prompt must not fail after an hour."""
-    pipeline.check(prompts, list(request.control), **request.settings)
+def check(pipeline: TTAPipeline, prompts: list[str], request: Request) -> GenerationConfig:
+    """Every prompt and control before the first step: the last prompt must not fail after an hour. Returns all
+    settings, as they will be used."""
+    return pipeline.prepare(prompts, list(request.control), request.settings)[-1]
 
 
 def save(traces: list[Trace], path: Path) -> None:

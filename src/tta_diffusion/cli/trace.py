@@ -38,9 +38,13 @@ def show(
     from tta_diffusion.analysis.pack import load_any
     from tta_diffusion.analysis.steps import plain, rich_table, step_table
     from tta_diffusion.analysis.text import choose_steps, step_at
+    from tta_diffusion.cli.output import check_writable
 
     if steps is not None and at is not None:
         raise ValueError("give --steps or --at, not both")
+    for path in (svg, html):
+        if path is not None:
+            check_writable(path)
     traces = load_any(file)
     if not 0 <= index < len(traces):
         raise ValueError(f"'{file}' holds {len(traces)} traces, so --index is 0 to {len(traces) - 1}, got {index}")

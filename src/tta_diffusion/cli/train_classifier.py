@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+TASKS = Path("configs/classifiers/tasks.yaml")
+
 app = typer.Typer(help="Train text classifiers for guidance and evaluation.", no_args_is_help=True)
 
 
@@ -16,9 +18,7 @@ def prepare_labelled(
     data_dir: Annotated[Path, typer.Option(help="Folder that the paths of the sources are relative to.")],
     tokenizer: Annotated[str, typer.Option(help="Folder with the tokenizer: a corpus, a denoiser or an encoder.")],
     out: Annotated[Path, typer.Option(help="Folder for the arrays.")],
-    tasks: Annotated[Path, typer.Option(help="YAML file of tasks, their labels and sources.")] = Path(
-        "configs/classifiers/tasks.yaml"
-    ),
+    tasks: Annotated[Path, typer.Option(help="YAML file of tasks, their labels and sources.")] = TASKS,
     half: Annotated[
         int | None,
         typer.Option(help="Which half of the training rows: 0 for guidance, 1 for evaluation (default: all)."),
@@ -33,6 +33,8 @@ def prepare_labelled(
     from tta_diffusion.training.classifier.prepare import prepare
     from tta_diffusion.training.classifier.tasks import load_tasks
 
+    if not tasks.is_file():
+        raise ValueError(f"no file of tasks at '{tasks}': name one with --tasks (a checkout has {TASKS})")
     known = load_tasks(tasks)
     if task not in known:
         raise ValueError(f"Unknown task '{task}'.{closest(task, list(known))}")

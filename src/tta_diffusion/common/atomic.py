@@ -18,6 +18,8 @@ def finished(out: Path, overwrite: bool, mark: str) -> Iterator[Path]:
     A kill leaves only a hidden `.name.unfinished` beside it, which the next run clears. `mark` is a file that
     complete directories hold; one that is there already is kept unless `overwrite`.
     """
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"'{out}' is a file: choose another name for the directory")
     if (out / mark).exists() and not overwrite:
         raise ValueError(f"'{out}' is finished already: choose another directory, or ask to overwrite it")
     if out.is_dir() and any(out.iterdir()) and not (out / mark).exists():
@@ -36,6 +38,17 @@ def finished(out: Path, overwrite: bool, mark: str) -> Iterator[Path]:
 
 def write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object of a file; anything else in it is one sentence that names the file."""
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"'{path}' is not valid JSON ({error}): the file is damaged") from error
+    if not isinstance(raw, dict):
+        raise ValueError(f"'{path}' is no JSON object: the file is damaged")
+    return raw
 
 
 def read_lines(path: Path, ours: bool = True) -> list[dict[str, Any]]:

@@ -73,9 +73,11 @@ def _fit_tuple(hints: tuple[Any, ...], values: list[Any] | tuple[Any, ...], wher
 
 def load_yaml(path: str | Path) -> dict[str, Any]:
     try:
-        raw = yaml.safe_load(Path(path).read_text())
+        raw = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ValueError(f"the config '{path}' cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the config '{path}' is not a text file in UTF-8") from error
     except yaml.YAMLError as error:
         raise ValueError(f"the config '{path}' is not valid YAML: {str(error).splitlines()[0]}") from error
     if raw is not None and not isinstance(raw, dict):
@@ -97,8 +99,18 @@ def override(raw: dict[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
             if not isinstance(child, dict):
                 raise ValueError(f"'{path}': '{group}' is a value, not a group of settings")
             place = child
-        place[last] = yaml.safe_load(text) if text else ""
+        place[last] = read_value(text, assignment) if text else ""
     return raw
+
+
+def read_value(text: str, assignment: str) -> Any:
+    """A value as YAML reads it; what it cannot read is an error that names the assignment it stands in."""
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:  # a date that there is not is a ValueError
+        raise ValueError(
+            f"'{assignment}': the value '{text}' is not valid YAML: close its brackets and quotes"
+        ) from error
 
 
 def _copy(raw: dict[str, Any]) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+
+from tta_diffusion.common.atomic import read_object
 
 CONFIG, WORDS = "config.json", "words.json"
 
@@ -19,8 +20,8 @@ def bundled(directory: Path | None) -> dict[str, Path]:
 def labels_of(directory: Path) -> list[str]:
     """The labels of a control in their order: of its classifier, or else of its lists of words."""
     file = directory / CONFIG if (directory / CONFIG).is_file() else directory / WORDS
+    raw = read_object(file)
     try:
-        raw = json.loads(file.read_text(encoding="utf-8"))
         if file.name == WORDS:
             return list(raw["words"])
         names = raw.get("id2label", {})

@@ -122,7 +122,7 @@ def label_index(model: torch.nn.Module, label: str, name: str) -> int:
     by_name = {text.lower(): index for index, text in labels.items()}
     if label.lower() in by_name:
         return by_name[label.lower()]
-    if label.isdigit() and int(label) in labels:
+    if label.isdecimal() and int(label) in labels:
         return int(label)
     raise ValueError(f"The control '{name}' has no label '{label}'.{closest(label.lower(), list(by_name))}")
 

@@ -7,6 +7,7 @@ directory, or a hub name.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tta_diffusion.common.registry import Registry, closest
 from tta_diffusion.control.bundled import bundled
 from tta_diffusion.control.classifier import load_classifier
-from tta_diffusion.control.constraints import LengthObjective, parse_keywords, parse_template
+from tta_diffusion.control.constraints import InfillObjective, LengthObjective, parse_keywords, parse_template
 from tta_diffusion.control.free_guidance import Labels, find_label
 from tta_diffusion.control.lexical.network import LexicalNetwork
 from tta_diffusion.control.lexical.parse import LEXICAL_CONTROLS, parse_lexical
@@ -83,7 +84,7 @@ HARD_CONTROLS: Registry[HardControl] = Registry("control")
 
 @HARD_CONTROLS.register("length")
 def _length(value: str, library: ControlLibrary) -> Objective:
-    if not value.isdigit():
+    if not value.isdecimal():
         raise ValueError(f"length={value}: the length is a whole number of tokens")
     return LengthObjective(int(value))
 
@@ -105,6 +106,8 @@ def parse_controls(specs: Controls, library: ControlLibrary) -> list[tuple[Objec
     several = isinstance(specs, list) or (isinstance(specs, tuple) and not _is_pair(specs))
     each = cast(Sequence[ControlSpec], specs if several else [specs])
     parsed = [_parse(spec, library) for spec in each]
+    if len(ends := [one.name for one, _ in parsed if isinstance(one, LengthObjective | InfillObjective)]) > 1:
+        raise ValueError(f"{' and '.join(ends)} both say where the text ends: leave one out")
     return sorted(parsed, key=lambda pair: not isinstance(pair[0], LengthObjective))
 
 
@@ -130,9 +133,14 @@ def _parse(spec: ControlSpec, library: ControlLibrary) -> tuple[Objective, float
     if not at:
         objective = library.classifier(name, value.strip())
         return objective, getattr(objective, "weight", 1.0)
+    return library.classifier(name, label), _weight(weight, spec)
+
+
+def _weight(text: str, spec: str) -> float:
     try:
-        return library.classifier(name, label), float(weight)
-    except ValueError as error:
-        if "could not convert" in str(error):
-            raise ValueError(f"'{spec}': the weight '{weight}' is not a number") from None
-        raise
+        weight = float(text)
+    except ValueError:
+        weight = math.nan
+    if not math.isfinite(weight):
+        raise ValueError(f"'{spec}': the weight '{text}' is not a number")
+    return weight

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_model
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from tta_diffusion.common.atomic import read_object
 from tta_diffusion.denoiser import quantised
 from tta_diffusion.denoiser.config import DenoiserConfig
 
@@ -85,13 +86,7 @@ def read_settings(directory: str | Path) -> dict[str, Any]:
                 f'masked one as it is, with {{"regime": "masked", "length": 128}} as its {CONFIG})'
             )
         raise ValueError(f"no denoiser at '{directory}': {CONFIG} is missing{hint}")
-    try:
-        raw = json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise ValueError(f"'{path}' is not valid JSON ({error}): the model directory is damaged") from error
-    if not isinstance(raw, dict):
-        raise ValueError("the denoiser config is not a table of settings: the model directory is damaged")
-    return raw
+    return read_object(path)
 
 
 def load_weights(model: nn.Module, directory: str | Path) -> None:

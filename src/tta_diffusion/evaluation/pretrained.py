@@ -9,6 +9,7 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase
 
+from tta_diffusion.assets import require_place
 from tta_diffusion.evaluation.checks import require
 
 
@@ -17,6 +18,7 @@ def load_pretrained(
 ) -> tuple[Any, PreTrainedTokenizerBase]:
     """A model of an auto class, in `dtype` whatever it was saved in, and its tokenizer; `what` names it in errors."""
     try:
+        require_place(name_or_dir)
         tokenizer = AutoTokenizer.from_pretrained(name_or_dir, trust_remote_code=False)
         model = kind.from_pretrained(name_or_dir, dtype=dtype, use_safetensors=True, trust_remote_code=False)
     except (OSError, ValueError, SafetensorError) as error:

@@ -55,6 +55,7 @@ def pack(
     check_bits(bits, data)
     config, tokenizer = load_config(source), _tokenizer(source)
     _require_finished(source)
+    found = _controls(source, controls)
     if (target / CONFIG).is_file() and not overwrite:
         raise ValueError(f"'{target}' holds a model already: choose another directory, or ask to overwrite it")
     with finished(target, overwrite, CONFIG) as temporary:
@@ -63,10 +64,18 @@ def pack(
         state = read_weights(source)
         grams = calibrate(source, data) if data is not None else None
         quantised.write(state, temporary, few=lower(state, plan(state, bits), grams) if bits < 8 else None)
-        for name, path in bundled(Path(controls or source / CONTROLS)).items():
+        for name, path in found.items():
             _pack_control(path, temporary / CONTROLS / name, tokenizer)
     files = {str(path.relative_to(target)): path.stat().st_size for path in sorted(target.rglob("*")) if path.is_file()}
     return Packed(target, files)
+
+
+def _controls(source: Path, controls: str | Path | None) -> dict[str, Path]:
+    """The directories of the controls by name; a place that was given must hold one, the model's own need not."""
+    found = bundled(Path(controls or source / CONTROLS))
+    if controls is not None and not found:
+        raise ValueError(f"no classifier in '{controls}': name a directory with one directory for each classifier")
+    return found
 
 
 def _pack_control(source: Path, target: Path, tokenizer: PreTrainedTokenizerBase) -> None:

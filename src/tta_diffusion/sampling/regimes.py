@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from tta_diffusion.common.registry import Registry, closest
-from tta_diffusion.control.discrete import FORMS, NeighbourGuidance
+from tta_diffusion.common.registry import Registry
+from tta_diffusion.control.discrete import NeighbourGuidance
 from tta_diffusion.control.free_guidance import FreeGuidance, LabelObjective
 from tta_diffusion.control.guidance import Guidance, GuidanceConfig, Objectives
 from tta_diffusion.control.langevin import Langevin
@@ -112,8 +112,6 @@ def _by_form(objectives: Objectives, config: GuidanceConfig, process: Any, setti
     own without a classifier."""
     labelled = any(isinstance(objective, LabelObjective) for objective, _ in objectives)
     form = settings.guidance_form or ("cfg" if labelled else "first-order")
-    if form not in FORMS:
-        raise ValueError(f"Unknown guidance_form '{form}'.{closest(form, list(FORMS))}")
     if labelled or form == "cfg":
         return FreeGuidance.of(objectives, config, form)
     return Guidance(objectives, config) if form == "soft" else NeighbourGuidance(objectives, config, form == "exact")

@@ -108,8 +108,8 @@ def save_traces(traces: list[Trace], path: str | Path) -> None:
 
 def load_traces(path: str | Path) -> list[Trace]:
     try:
-        raw = json.loads(Path(path).read_text())
-    except (OSError, json.JSONDecodeError) as error:
+        raw = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise ValueError(f"'{path}' is not a readable trace file: {error}") from error
     return [Trace.from_dict(one) for one in (raw if isinstance(raw, list) else [raw])]
 

@@ -162,7 +162,7 @@ def _add_page(app: FastAPI) -> list[str]:
 def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def wrong(request: Request, error: RequestValidationError) -> Response:
-        return refuse(400, _sentence(error))
+        return refuse(400, _sentence(error, request.headers.get("content-type", "")))
 
     @app.exception_handler(ValueError)
     async def refused_by_the_pipeline(request: Request, error: ValueError) -> Response:
@@ -174,7 +174,8 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def plain(request: Request, error: HTTPException) -> Response:
-        return refuse(error.status_code, str(error.detail))
+        unknown = error.status_code == 404 and error.detail == "Not Found"
+        return refuse(error.status_code, _places(app) if unknown else str(error.detail))
 
     @app.exception_handler(Exception)
     async def bug(request: Request, error: Exception) -> Response:
@@ -190,9 +191,20 @@ def _find(models: dict[str, Served], name: str | None) -> Served:
     return models[name]
 
 
-def _sentence(error: RequestValidationError) -> str:
+def _places(app: FastAPI) -> str:
+    """For whoever asks for what is not there, such as OpenAI's chats."""
+    paths = [getattr(route, "path", "") for route in app.routes]
+    return f"nothing is served here: there are {', '.join(path for path in paths if path.startswith('/v1/'))}"
+
+
+def _sentence(error: RequestValidationError, content_type: str) -> str:
     """The first thing that is wrong, without what was sent."""
     first = error.errors()[0]
+    if first["loc"] == ("body",):  # the whole of it
+        if first["type"] == "missing":
+            return "the body is empty: send a JSON object"
+        if "json" not in content_type:
+            return "the body is not declared as JSON: send Content-Type: application/json"
     place = ".".join(str(part) for part in first["loc"][1:2])
     what = str(first["msg"]).removeprefix("Value error, ")
     return f"'{place}': {what}" if place and first["type"] != "json_invalid" else what

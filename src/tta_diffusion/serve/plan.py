@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from typing import Any
 
@@ -10,6 +9,7 @@ from tta_diffusion.serve.limits import Limits
 from tta_diffusion.serve.models import Served
 from tta_diffusion.serve.schema import SETTINGS, Asked, Completion, Infill, Rewrite
 from tta_diffusion.serve.work import Manner, Piece, Rewriting, Text, Varied
+from tta_diffusion.tokens.keep import kept_times
 
 
 def plan(asked: Asked, served: Served, limits: Limits) -> list[Piece]:
@@ -19,6 +19,8 @@ def plan(asked: Asked, served: Served, limits: Limits) -> list[Piece]:
             return _rewriting(asked, served, limits)
         if isinstance(asked, Infill):
             limits.check(characters=len(asked.template))
+            if not asked.template.strip():
+                raise ValueError("the template is empty: write a text with gaps, like 'The pizza [4] but [6].'")
             return _writing(asked, [asked.prompt], [f"infill={asked.template}"], None, served, limits)
         assert isinstance(asked, Completion)
         prompts = [asked.prompt] if isinstance(asked.prompt, str) else asked.prompt
@@ -49,7 +51,7 @@ def _writing(
 def _rewriting(asked: Rewrite, served: Served, limits: Limits) -> list[Piece]:
     limits.check(characters=len(asked.text))
     control, settings = _manner(asked, [], 1, served, limits)
-    times = kept_times(served, asked.text, asked.time, asked.keep)
+    times = kept_times(served.twin.tokenizer, asked.text, asked.time, asked.keep)
     _check(served, control, settings, text=asked.text, times=times)
     seed = secrets.randbits(31) if asked.seed is None else asked.seed
     return [Rewriting(_frozen(served, control, settings), asked.text, tuple(times), asked.n, seed)]
@@ -62,6 +64,7 @@ def _manner(
     given = [asked.control] if isinstance(asked.control, str) else asked.control
     limits.check(controls=len(given), control_characters=max(map(len, given), default=0))
     settings = {name: value for name in SETTINGS if (value := getattr(asked, name)) is not None}
+    limits.check(**{name: settings[name] for name in ("steps", "candidates", "iterations") if name in settings})
     config = served.twin.defaults.override(settings)
     texts = prompts * asked.n
     limits.check(n=asked.n, texts=texts, steps=config.steps, candidates=config.candidates)
@@ -96,28 +99,3 @@ def _sheet(served: Served, prompt: str, max_tokens: int) -> int:
     twin = served.twin
     lead = int(twin.special.start is not None)
     return min(twin.denoiser.config.length, lead + len(twin.library.tokenise(prompt)) + max_tokens)
-
-
-def kept_times(served: Served, text: str, time: float, keep: list[str | list[int]]) -> list[float]:
-    """`time` for every token of the text, 0 for those that touch what is kept: words, or [start, end) in characters."""
-    library = served.twin.library
-    if not keep:
-        return [time] * len(library.tokenise(text))
-    if not library.tokenizer.is_fast:
-        raise ValueError("'keep' needs a tokenizer with offsets, which this model's is not: leave it out")
-    spans: list[tuple[int, int]] = []
-    for one in keep:
-        if isinstance(one, str):
-            found = [match.span() for match in re.finditer(re.escape(one), text)] if one.strip() else []
-            if not found:
-                raise ValueError(f"keep '{one[:80]}': these words do not stand in the text")
-            spans += found
-        elif len(one) != 2 or not 0 <= one[0] < one[1] <= len(text):
-            raise ValueError(f"keep {one[:4]}: write words, or [start, end) within the text's {len(text)} characters")
-        else:
-            spans.append((one[0], one[1]))
-    offsets = library.spans(text)
-    times = [0.0 if any(a < end and b > start for start, end in spans) else time for a, b in offsets]
-    if not any(times):
-        raise ValueError("everything is kept: leave something to rewrite")
-    return times

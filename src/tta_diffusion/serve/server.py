@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Callable
 from types import FrameType
@@ -51,8 +52,10 @@ def bind(host: str, port: int) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host, port))
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         bound.close()
+        if isinstance(error, UnicodeError | socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            raise ValueError(f"cannot listen on '{host}': no address of this machine. Choose another --host") from error
         raise ValueError(f"cannot listen on {host}:{port}: {error.strerror}. Choose another --port") from error
     return bound
 

@@ -5,19 +5,23 @@ const shell = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : quote(text));
 const python = (value) => JSON.stringify(value);
 const setting = (name) => !["prompt", "text", "time", "keep", "control", "seed", "model", "n"].includes(name);
 
-const words = (body) => (body.keep || []).map(([a, b]) => [...body.text].slice(a, b).join("").trim());
+// A text that begins with a dash would be read as an option: it goes last, behind --.
+function around(text, options) {
+  return text.startsWith("-") ? [...options, "--", quote(text)] : [quote(text), ...options];
+}
 
 export function command(path, body, model) {
-  const parts = path === "/v1/rewrite" ? ["tta rewrite", quote(body.text)] : ["tta generate", quote(body.prompt)];
+  const rewrites = path === "/v1/rewrite", parts = [];
   for (const control of body.control || []) parts.push("--control", shell(control));
   if (body.time) parts.push("--time", body.time);
-  for (const kept of words(body)) parts.push("--keep", quote(kept));
+  for (const [start, end] of body.keep || []) parts.push("--keep-span", `${start}:${end}`);
   for (const [name, value] of Object.entries(body).filter(([name]) => setting(name))) {
-    const flag = path === "/v1/rewrite" && !["allocation", "strength", "steps"].includes(name);
+    const flag = rewrites && !["allocation", "strength", "steps"].includes(name);
     parts.push(...(flag ? ["--set", `${name}=${shell(value)}`] : [`--${name.replaceAll("_", "-")}`, shell(String(value))]));
   }
   if (model !== SHIPPED) parts.push("--model", shell(model));
-  return [...parts, "--seed", body.seed].join(" ");
+  parts.push("--seed", body.seed);
+  return [rewrites ? "tta rewrite" : "tta generate", ...around(rewrites ? body.text : body.prompt, parts)].join(" ");
 }
 
 export function inPython(path, body, model) {
