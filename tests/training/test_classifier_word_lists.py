@@ -14,12 +14,20 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
+from tta_diffusion.assets import shipped_model
 from tta_diffusion.cli.train_classifier import app
 from tta_diffusion.control.classifier import load_classifier
+from tta_diffusion.data.tokenizer import load_tokenizer
 from tta_diffusion.training.classifier.prepare import prepare
-from tta_diffusion.training.classifier.store import LabelledStore
+from tta_diffusion.training.classifier.store import LabelledStore, Split
 from tta_diffusion.training.classifier.tasks import build_task
-from tta_diffusion.training.classifier.word_lists import find_words, passages, vector_reader, word_weights
+from tta_diffusion.training.classifier.word_lists import (
+    find_words,
+    passages,
+    share_begun,
+    vector_reader,
+    word_weights,
+)
 
 FILLER = ["the", "pizza", "a", "very", "and", "but", "it", "this", "place", "was"]
 TELLING = {"negative": ["bad", "terrible", "hate"], "positive": ["good", "great", "love"]}
@@ -127,3 +135,17 @@ def test_what_is_no_table_of_texts_is_said(place: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, arguments)
     assert "is no parquet file with a column 'text'" in str(result.exception)
     assert not (tmp_path / "x").exists()
+
+
+def test_the_beginning_of_a_longer_word_is_no_word() -> None:
+    tokenizer = load_tokenizer(shipped_model())
+    ids = tokenizer(" An enthusiastic cook, and a good one.", add_special_tokens=False)["input_ids"]
+    enth, good = (tokenizer(f" {word}", add_special_tokens=False)["input_ids"][0] for word in ("enthusiastic", "good"))
+    rows = Split(np.array([ids]), np.array([len(ids)]), np.array([0]), np.array([0]))
+    begun = share_begun(rows, tokenizer, len(tokenizer))
+    assert begun[enth] == 1
+    assert begun[good] == 0
+    weights = np.zeros((len(tokenizer), 2))
+    weights[[enth, good]] = 1
+    found = find_words(weights, ["a", "b"], tokenizer, lambda words: np.full((len(words), 2), 0.9), begun=begun)
+    assert found == {"a": ["good"], "b": ["good"]}

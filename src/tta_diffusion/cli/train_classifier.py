@@ -147,7 +147,13 @@ def find_word_lists(
     from tta_diffusion.evaluation.encoders import find_encoder
     from tta_diffusion.training.classifier.store import LabelledStore
     from tta_diffusion.training.classifier.unlabelled import read_column
-    from tta_diffusion.training.classifier.word_lists import find_words, passages, vector_reader, word_weights
+    from tta_diffusion.training.classifier.word_lists import (
+        find_words,
+        passages,
+        share_begun,
+        vector_reader,
+        word_weights,
+    )
 
     require("sklearn", "scikit-learn")
     store = LabelledStore.open(data)
@@ -155,7 +161,9 @@ def find_word_lists(
     none = [text for path in other or () for text in passages(read_column(path), rows, seed)]
     weights = word_weights(store, tokenizer(none, add_special_tokens=False)["input_ids"] if none else ())
     reader = vector_reader(store, tokenizer, find_encoder(encoder), rows, seed)
-    lists = WordLists(find_words(weights, store.labels, tokenizer, reader, most, agree), nats, network, weight)
+    begun = share_begun(store.train, tokenizer, store.vocab_size)
+    found = find_words(weights, store.labels, tokenizer, reader, most, agree, begun)
+    lists = WordLists(found, nats, network, weight)
     out.mkdir(parents=True, exist_ok=True)
     replace_text(out / WORDS, json.dumps(asdict(lists), indent=1, ensure_ascii=False) + "\n")
     for label, words in lists.words.items():

@@ -4,7 +4,7 @@ A linear classifier reads a text as the shares s_v of its tokens, p(c | text) = 
 fitted by logistic regression with ridge penalty. Texts of no class, such as reviews where topics are asked for, are
 fitted to the even distribution, so that words of all texts weigh nothing. Let w_cv be centred over the labels, and
 r_cv what a reader that knows language beyond this data set makes of the word alone. The words of label c are the whole
-words with
+words (a token behind which data add letters half of the time or more, as "enth" in "enthusiastic", is none) with
 
     r_cv >= agree,  w_cv >= TELLING,   those with the largest w_cv (r_cv - 1/C) first.
 
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerFast
 
-from tta_diffusion.training.classifier.store import LabelledStore
+from tta_diffusion.training.classifier.store import LabelledStore, Split
 
 SCALE = 20.0
 TELLING = 0.6  # nats for each 1 / SCALE of a text
@@ -71,11 +71,16 @@ def find_words(
     reader: Reader,
     most: int = 60,
     agree: float = 0.75,
+    begun: NDArray[Any] | None = None,
 ) -> dict[str, list[str]]:
-    """At most so many words for each label, by weights (V, C) and a reader; a word has one label at most."""
+    """At most so many words for each label, by weights (V, C) and a reader; a word has one label at most.
+
+    `begun` (V,) is the share of a token's places where it only begins a word (`share_begun`); None: it never does.
+    """
     found: dict[str, list[str]] = {}
+    whole = np.ones(len(weights), bool) if begun is None else begun < 0.5
     for column, label in enumerate(labels):
-        tokens = np.flatnonzero(weights[:, column] >= TELLING)
+        tokens = np.flatnonzero((weights[:, column] >= TELLING) & whole)
         known = [(int(token), word) for token in tokens if (word := _word(tokenizer, int(token)))]
         read = reader([word for _, word in known])[:, column] if known else np.zeros(0)
         score = weights[[token for token, _ in known], column] * (read - 1 / len(labels))
@@ -91,6 +96,23 @@ def _word(tokenizer: PreTrainedTokenizerFast, token: int) -> str:
     word = str(tokenizer.decode([token])).strip()
     same = tokenizer(f" {word}", add_special_tokens=False)["input_ids"] == [token]
     return word if same and word.isalpha() and len(word) >= SHORTEST else ""
+
+
+def share_begun(rows: Split, tokenizer: PreTrainedTokenizerFast, size: int) -> NDArray[np.float64]:
+    """(V,) of the places of each of `size` tokens in the rows, the share where a piece of the same word follows."""
+    goes_on = np.zeros(size, bool)
+    goes_on[[n for n in range(len(tokenizer)) if _goes_on(tokenizer, n)]] = True
+    inside = np.arange(1, rows.ids.shape[1]) < rows.lengths[:, None]  # (N, L - 1): the next token is there
+    first, second = rows.ids[:, :-1][inside], rows.ids[:, 1:][inside]
+    places = np.bincount(first, minlength=size)
+    return np.bincount(first, weights=goes_on[second], minlength=size) / np.maximum(places, 1)
+
+
+def _goes_on(tokenizer: PreTrainedTokenizerFast, token: int) -> bool:
+    """Behind a word, does the token add letters to it?"""
+    word = int(tokenizer(" a", add_special_tokens=False)["input_ids"][-1])
+    shown = str(tokenizer.decode([word, token])).removeprefix(str(tokenizer.decode([word])))
+    return shown[:1].isalpha()
 
 
 def vector_reader(
