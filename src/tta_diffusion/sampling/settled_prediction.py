@@ -32,7 +32,7 @@ class Settling:
 
     certain: float = 0.95  # the least probability of the drafted token, after guidance
     steps: int = 1  # in a row
-    refresh: int = 4  # every so many steps all tokens are run
+    refresh: int = 3  # every so many steps all tokens are run
     first: int = 4  # and in as many steps at the start
 
     def __post_init__(self) -> None:
