@@ -105,9 +105,11 @@ def test_the_loss_of_the_exact_network_is_nothing() -> None:
     points = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(2))
     points = torch.cat([points, points[:1]])
     labels = torch.zeros(64, dtype=torch.long)  # dropped labels mean the same point
-    loss = diffusion_loss(Oracle(points), points[labels], labels, torch.Generator().manual_seed(0))  # type: ignore[arg-type]
+    drawn = torch.Generator().manual_seed(0)
+    noise = torch.rand(3, 64, generator=drawn), torch.randn(64, 3, 4, generator=drawn)
+    loss = diffusion_loss(Oracle(points), points[labels], labels, *noise)  # type: ignore[arg-type]
     assert loss.item() < 1e-4
-    assert diffusion_loss(LatentDenoiser(2, SIZES), points[labels], labels, torch.Generator()).item() > 0.1
+    assert diffusion_loss(LatentDenoiser(2, SIZES), points[labels], labels, *noise).item() > 0.1
 
 
 def test_the_prefix_is_what_embeddings_leave_behind() -> None:

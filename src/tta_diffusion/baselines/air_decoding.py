@@ -95,7 +95,7 @@ def train_prefixes(base: CausalLM, store: LabelledStore, settings: PrefixSetting
         rows = prefixes.rows(batch.labels, base.model.dtype)
         return -token_log_probs(base.model, batch.ids, batch.mask, rows).sum() / batch.mask[:, 1:].sum()
 
-    results = fit(prefixes.parameters(), loss_of, batches(store, settings), settings, base.device, "prefixes")
+    results = fit(prefixes.parameters(), loss_of, batches(store, settings), settings, base.device, "prefixes", True)
     tensors = {"keys": prefixes.keys, "values": prefixes.values}
     save_file({k: v.detach().contiguous().cpu() for k, v in tensors.items()}, directory / f"{PREFIXES}.safetensors")
     return results

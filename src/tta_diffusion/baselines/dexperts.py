@@ -99,6 +99,6 @@ def train_experts(base: CausalLM, store: LabelledStore, settings: ExpertSettings
             return -token_log_probs(expert, batch.ids, batch.mask).sum() / batch.mask[:, 1:].sum()
 
         rows = batches(store, settings, number)
-        results[label] = fit(expert.parameters(), loss_of, rows, settings, base.device, f"expert '{label}'")
+        results[label] = fit(expert.parameters(), loss_of, rows, settings, base.device, f"expert '{label}'", True)
         save_model(expert, str(directory / f"expert-{number}.safetensors"))
     return results

@@ -105,7 +105,7 @@ def train_gedi(base: CausalLM, store: LabelledStore, settings: GeDiSettings, dir
         return settings.gen_weight * generative + (1 - settings.gen_weight) * discriminative
 
     parameters = [*prefixes.parameters(), scale, *(() if settings.frozen else model.parameters())]
-    results = fit(parameters, loss_of, batches(store, settings), settings, base.device, "class-conditional model")
+    results = fit(parameters, loss_of, batches(store, settings), settings, base.device, "class-conditional model", True)
     tensors = {"keys": prefixes.keys, "values": prefixes.values, "scale": scale}
     save_file({k: v.detach().contiguous().cpu() for k, v in tensors.items()}, directory / f"{PREFIXES}.safetensors")
     if not settings.frozen:

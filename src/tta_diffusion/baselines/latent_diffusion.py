@@ -68,11 +68,9 @@ def clean(z: Tensor, v: Tensor, u: Tensor) -> Tensor:
     return a * z - s * v
 
 
-def diffusion_loss(denoiser: LatentDenoiser, z: Tensor, classes: Tensor, generator: torch.Generator) -> Tensor:
-    """Of latent texts z (B, l, d) with classes (B,), at times drawn from a generator on the CPU."""
-    count = len(z)
-    u, shown, told = torch.rand(3, count, generator=generator).to(z.device)
-    eps = torch.randn(z.shape, generator=generator).to(z.device)
+def diffusion_loss(denoiser: LatentDenoiser, z: Tensor, classes: Tensor, chances: Tensor, eps: Tensor) -> Tensor:
+    """Of latent texts z (B, l, d) with classes (B,); uniform `chances` (3, B) say the times, and what is shown."""
+    u, shown, told = chances
     a, s = signal_and_noise(u)
     noisy, target = a * z + s * eps, a * eps - s * z
     classes = torch.where(told < UNLABELLED, denoiser.none, classes)

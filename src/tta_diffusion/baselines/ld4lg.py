@@ -8,7 +8,7 @@ compared. Autoencoder and diffusion are trained one after the other on the label
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -116,12 +116,33 @@ class LD4LGSettings(FitSettings):
     def of_denoiser(self) -> FitSettings:
         return FitSettings(
             self.denoiser_steps, self.denoiser_batch, self.denoiser_lr, self.warmup, self.weight_decay, self.clip,
-            self.seed, self.precision,
+            self.seed, self.precision, graphs=self.graphs,
         )  # fmt: skip
 
 
 def sizes_of(settings: dict[str, Any]) -> LatentSizes:
     return LatentSizes(**{f.name: settings[f.name] for f in fields(LatentSizes)})
+
+
+@dataclass(frozen=True)
+class NoisyBatch(Batch):
+    """Texts with the noise that their latents get."""
+
+    chances: Tensor  # (3, B) uniform
+    eps: Tensor  # (B, l, d) normal
+
+
+def noisy_batches(store: LabelledStore, settings: FitSettings, sizes: LatentSizes) -> Callable[[int], NoisyBatch]:
+    of_texts = batches(store, settings)
+    generator = torch.Generator().manual_seed(settings.seed)
+
+    def of_step(step: int) -> NoisyBatch:
+        batch, count = of_texts(step), settings.batch
+        chances = torch.rand(3, count, generator=generator)
+        eps = torch.randn(count, sizes.latents, sizes.dim, generator=generator)
+        return NoisyBatch(batch.ids, batch.lengths, batch.labels, chances, eps)
+
+    return of_step
 
 
 @trains("ld4lg", LD4LGSettings)
@@ -130,30 +151,30 @@ def train_ld4lg(base: CausalLM, store: LabelledStore, settings: LD4LGSettings, d
     sizes = sizes_of(vars(settings))
     autoencoder = Autoencoder(base.model.config.hidden_size, sizes).to(base.device)
     denoiser = LatentDenoiser(len(store.labels), sizes).to(base.device)
-    generator = torch.Generator().manual_seed(settings.seed)
 
-    def latent_loss(batch: Batch) -> Tensor:
+    def latent_loss(batch: NoisyBatch) -> Tensor:
         with torch.no_grad():
             z = autoencoder.encode(states_of(base.model, batch).float(), batch.mask).float()
-        return diffusion_loss(denoiser, z, batch.labels, generator)
+        return diffusion_loss(denoiser, z, batch.labels, batch.chances, batch.eps)
 
-    of_texts = batches(store, settings)
     parts = {
         AUTOENCODER: fit(
             autoencoder.parameters(),
             lambda batch: reconstruction_loss(base.model, autoencoder, batch),
-            of_texts,
+            batches(store, settings),
             settings,
             base.device,
             AUTOENCODER,
+            True,
         ),
         DENOISER: fit(
             denoiser.parameters(),
             latent_loss,
-            batches(store, settings.of_denoiser),
+            noisy_batches(store, settings.of_denoiser, sizes),
             settings.of_denoiser,
             base.device,
             DENOISER,
+            True,
         ),
     }
     for name, network in ((AUTOENCODER, autoencoder), (DENOISER, denoiser)):

@@ -24,6 +24,7 @@ from tta_diffusion.training.classifier.store import LabelledStore
 from tta_diffusion.training.fit import FitSettings, batches, fit
 
 STEER = "steer"
+PADDING = -100  # no token to be foretold
 
 
 @dataclass(frozen=True)
@@ -86,12 +87,12 @@ def train_steer(base: CausalLM, store: LabelledStore, settings: SteerSettings, d
         reader = Reader(base.model)
         with torch.no_grad():
             hidden = reader.hidden(batch.ids, batch.mask)[:, :-1].float()
-        counts = batch.mask[:, 1:].bool()
-        values = table[batch.labels][:, None].expand(-1, hidden.shape[1], -1)
-        logits = reader.logits(turned(hidden[counts], first, second, values[counts]).to(base.model.dtype))
-        return nn.functional.cross_entropy(logits, batch.ids[:, 1:][counts])
+        values = table[batch.labels].repeat_interleave(hidden.shape[1], 0)
+        logits = reader.logits(turned(hidden.flatten(0, 1), first, second, values).to(base.model.dtype))
+        wanted = batch.ids.masked_fill(batch.mask == 0, PADDING)[:, 1:].flatten()
+        return nn.functional.cross_entropy(logits, wanted, ignore_index=PADDING)
 
-    results = fit([first, second], loss_of, batches(store, settings), settings, base.device, "steering matrix")
+    results = fit([first, second], loss_of, batches(store, settings), settings, base.device, "steering matrix", True)
     tensors = {"first": first, "second": second}
     save_file({k: v.detach().contiguous().cpu() for k, v in tensors.items()}, directory / f"{STEER}.safetensors")
     return results

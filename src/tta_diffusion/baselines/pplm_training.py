@@ -43,7 +43,7 @@ def train_discriminator(
     def loss_of(batch: Batch) -> Tensor:
         return nn.functional.cross_entropy(head(mean_hidden(base, batch)), batch.labels)
 
-    results = fit(head.parameters(), loss_of, batches(store, settings), settings, base.device, "discriminator")
+    results = fit(head.parameters(), loss_of, batches(store, settings), settings, base.device, "discriminator", True)
     held = np.random.default_rng(settings.seed).permutation(len(store.validation))[: settings.validation_rows]
     right = []
     with torch.no_grad():

@@ -7,7 +7,8 @@ has none of gets no share: without a teacher only the classes take turns.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Self
 
 import numpy as np
 import torch
@@ -36,8 +37,8 @@ class Batch:
         """With padding as part of the texts."""
         return replace(self, lengths=torch.full_like(self.lengths, self.ids.shape[1]))
 
-    def to(self, device: torch.device) -> Batch:
-        return Batch(*(x.to(device, non_blocking=True) for x in (self.ids, self.lengths, self.labels)))
+    def to(self, device: torch.device) -> Self:
+        return type(self)(*(getattr(self, f.name).to(device, non_blocking=True) for f in fields(self)))
 
 
 def take(split: Split, rows: np.ndarray) -> Batch:
