@@ -61,7 +61,16 @@ def test_what_is_lost_is_the_fall_of_p_between_two_pushes(pairs: list[Pair]) -> 
         (both,) = sample.trace.probability.values()
         falls = [after - before for after, before in zip(both["after"], both["before"][1:], strict=False)]
         assert sample.lost == pytest.approx(sum(falls) / len(falls))
-        assert f"lost {100 * sample.lost:.1f} points a step" in sample.facts
+        word = "lost" if sample.lost > -0.0005 else "gained"
+        assert f"{word} {abs(100 * sample.lost):.1f} points a step" in sample.facts
+
+
+def test_what_rises_between_two_pushes_is_gained(pairs: list[Pair]) -> None:
+    sample = pairs[0].samples[0]
+    rising = {"sentiment": {"before": [0.1, 0.553, 0.9], "after": [0.5, 0.8, 0.95]}}
+    gaining = replace(sample, trace=replace(sample.trace, probability=rising, u=sample.trace.u[:3]))
+    assert gaining.facts == ["p(positive) = 0.95", "gained 7.7 points a step"]
+    assert frames(gaining)["forgot"] == "gained 7.7 points a step"
 
 
 def test_a_model_that_is_not_shown_its_prediction_is_allocated_in_two_ways(pipeline: TTAPipeline) -> None:

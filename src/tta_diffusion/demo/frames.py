@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -39,7 +38,7 @@ def frames(sample: Sample) -> dict[str, Any]:
         "steps": steps,
         "u": [round(float(u), 3) for u in trace.u],
         "curves": _curves(sample),
-        "lost": None if math.isnan(sample.lost) else round(100 * sample.lost, 1),
+        "forgot": sample.forgot,
     }
 
 

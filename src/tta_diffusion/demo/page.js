@@ -133,7 +133,7 @@ function drawPanel(run, moveTo) {
     const step = Math.min(wanted, last);
     showDraft(box, run, step);
     const scores = run.curves.map((curve) => `p(${curve.label}) = ${curve.after[step].toFixed(2)}`);
-    if (run.lost !== null) scores.push(`lost ${run.lost.toFixed(1)} points a step`);
+    if (run.forgot) scores.push(run.forgot);
     score.textContent = scores.join(" · ");
     for (const cursor of cursors) cursor.style.left = `${(100 * step) / (last + 1)}%`;
   };

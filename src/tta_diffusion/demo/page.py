@@ -35,7 +35,7 @@ from the same noise.</p>
 <h2>The texts</h2>
 {_summary(pairs)}
 <p class="note">p is what the guiding classifier thinks of the finished text. Lost is how much p falls from after the
-push of a step to before the push of the next, on average.</p>
+push of a step to before the push of the next, on average; gained is how much it rises there.</p>
 <h2>How they came to be</h2>
 <ul class="legend">
 <li>{_legend()}</li>

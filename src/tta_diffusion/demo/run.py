@@ -54,10 +54,18 @@ class Sample:
         return float(np.mean(drops)) if drops and len(self.trace.u) > 1 else float("nan")
 
     @property
+    def forgot(self) -> str:
+        """The same in words: what is taken back may be less than nothing; empty where no classifier acted."""
+        if math.isnan(self.lost):
+            return ""
+        points = round(100 * self.lost, 1)
+        return f"{'gained' if points < 0 else 'lost'} {abs(points):.1f} points a step"
+
+    @property
     def facts(self) -> list[str]:
         """What the classifiers think of the text, and how much it forgot on the way, in words."""
         found = [f"p({label}) = {p:.2f}" for label, p in self.confidence.items()]
-        return found if math.isnan(self.lost) else [*found, f"lost {100 * self.lost:.1f} points a step"]
+        return [*found, self.forgot] if self.forgot else found
 
 
 @dataclass(frozen=True)
