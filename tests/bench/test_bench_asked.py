@@ -98,6 +98,6 @@ def test_a_model_that_is_not_there() -> None:
 
 
 def test_who_was_asked_is_remembered(tmp_path: Path) -> None:
-    ScorerChoice(asked="somebody", device="cpu").remembered(tmp_path)
+    ScorerChoice(asked="somebody", device="cpu").keep(tmp_path)
     assert ScorerChoice(device="cpu").remembered(tmp_path).asked == "somebody"
     assert ScorerChoice(asked="none", device="cpu").remembered(tmp_path).asked == "none"

@@ -221,9 +221,18 @@ def test_encoders_are_named_on_the_command_line_and_remembered(data: Path, capsy
     assert ScorerChoice(device="cpu").remembered(out).encoders == ("minilm", "use")
 
 
+def test_a_mistyped_encoder_is_not_remembered(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = written(data, "other")
+    assert bench("score", out, "--scorer", "none", "--encoder", "minlm") == 2
+    assert "Did you mean 'minilm'" in capsys.readouterr().err
+    assert ScorerChoice(device="cpu").remembered(out) == ScorerChoice(device="cpu")
+    assert bench("score", out, "--scorer", "none") == 0
+
+
 def test_a_directory_is_an_encoder_too(data: Path) -> None:
     out = written(data, "other")
     (data / "mine").mkdir()
+    (data / "mine" / "config.json").write_text("{}")
     results = score(out, [], encoders=(str(data / "mine"),))
     assert results["metrics"]["told_apart_other"]["value"] == 1.0
     assert results["scorers"]["told_apart_other"].startswith("mine")
@@ -237,6 +246,9 @@ def test_wrong_encoders_are_known_before_anything_is_written(tmp_path: Path, mon
         check("usee")
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
+        with pytest.raises(ValueError, match=f"encoder '.*{name}' cannot be loaded: there is no config.json"):
+            check(str(tmp_path / name))
+        (tmp_path / name / "config.json").write_text("{}")
     with pytest.raises(ValueError, match="one encoder from a directory, got 2"):
         check(str(tmp_path / "a"), str(tmp_path / "b"), "minilm")
     monkeypatch.setitem(encoders.ENCODERS, "use", replace(encoders.ENCODERS["use"], module="no_such_module"))

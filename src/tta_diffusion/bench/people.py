@@ -33,6 +33,7 @@ def metric_of(encoder: str) -> str:
 
 
 def check_encoders(encoders: Sequence[str]) -> None:
+    """Raises, before anything is written, what would make C2ST impossible."""
     for encoder in encoders:
         check_encoder(encoder)
     if len(others := set(encoders) - TOLD_APART.keys()) > 1:

@@ -234,10 +234,10 @@ class ScorerChoice:
     encoders: tuple[str, ...] = ()  # of C2ST: names of `evaluation.encoders`, or a directory
 
     def remembered(self, directory: Path) -> ScorerChoice:
-        """Filled up with what the directory was scored with before; and written down there."""
+        """Filled up with what the directory was scored with before."""
         path = directory / CHOICE
         old = json.loads(path.read_text()) if path.is_file() else {}
-        full = ScorerChoice(
+        return ScorerChoice(
             self.perplexity or old.get("perplexity", ""),
             self.classifiers or tuple(old.get("classifiers", ())),
             self.toxicity or old.get("toxicity", ""),
@@ -245,10 +245,12 @@ class ScorerChoice:
             self.asked or old.get("asked", ""),
             self.encoders or tuple(old.get("encoders", ())),
         )
+
+    def keep(self, directory: Path) -> None:
+        """Writes down what the directory was scored with: only then, or a mistyped name would come back."""
         names = ("perplexity", "classifiers", "toxicity", "asked", "encoders")
-        kept = {name: getattr(full, name) for name in names}
-        replace_text(path, json.dumps(kept, indent=1) + "\n")
-        return full
+        kept = {name: getattr(self, name) for name in names}
+        replace_text(directory / CHOICE, json.dumps(kept, indent=1) + "\n")
 
 
 def make_scorers(choice: ScorerChoice, task: Task) -> list[Scorer]:
@@ -288,8 +290,7 @@ def make_scorers(choice: ScorerChoice, task: Task) -> list[Scorer]:
         scorers.append(CoherenceScorer(device))
     if "molecules" in task.metrics:
         scorers.append(MoleculeScorer())
-    if "c2st" in task.metrics:
-        check_encoders(choice.encoders)
+    check_encoders(choice.encoders)
     for scorer in scorers:
         scorer.check(task)
     return scorers

@@ -203,18 +203,11 @@ def score_runs(
     device: Device = "auto",
 ) -> None:
     """Score texts that are written already; what was scored before is not scored again, nor its flags forgotten."""
-    from tta_diffusion.bench.record import read_record
-    from tta_diffusion.bench.results import score
-    from tta_diffusion.bench.scorers import ScorerChoice, make_scorers
-    from tta_diffusion.bench.table import write_table
+    from tta_diffusion.bench.scorers import ScorerChoice
 
+    choice = ScorerChoice(scorer, tuple(classifier or ()), toxicity, device, asked, tuple(encoder or ()))
     for out in runs:
-        task = read_record(out).identity.task
-        choice = ScorerChoice(
-            scorer, tuple(classifier or ()), toxicity, device, asked, tuple(encoder or ())
-        ).remembered(out)
-        results = score(out, make_scorers(choice, task), encoders=choice.encoders)
-        typer.echo(write_table(out, results).markdown())
+        _score(out, choice)
 
 
 @app.command("compare")
@@ -257,23 +250,33 @@ app.command("speed-table")(speed_table)
 
 
 def _run_one(request: Request, choice: ScorerChoice, score: bool) -> None:
-    from tta_diffusion.bench.results import score as score_run
     from tta_diffusion.bench.run import run
     from tta_diffusion.bench.scorers import make_scorers
-    from tta_diffusion.bench.table import write_table
     from tta_diffusion.common.world import World
 
     world = World.from_environment()
     if score and world.rank == 0:
         make_scorers(choice, request.task)  # what is wrong with them should not show after hours
-    out, record = run(request, world)
+    out, _ = run(request, world)
     if world.rank:
         return
     if score:
-        full = choice.remembered(out)
-        results = score_run(out, make_scorers(full, record.identity.task), encoders=full.encoders)
-        typer.echo(write_table(out, results).markdown())
+        _score(out, choice)
     typer.echo(out)
+
+
+def _score(out: Path, choice: ScorerChoice) -> None:
+    """Scores a run with what is chosen now and was before, and prints its table."""
+    from tta_diffusion.bench.record import read_record
+    from tta_diffusion.bench.results import score
+    from tta_diffusion.bench.scorers import make_scorers
+    from tta_diffusion.bench.table import write_table
+
+    task = read_record(out).identity.task
+    full = choice.remembered(out)
+    results = score(out, make_scorers(full, task), encoders=full.encoders)
+    full.keep(out)
+    typer.echo(write_table(out, results).markdown())
 
 
 def _run_sweep(grid: Any, request: Request, models: dict[str, str], choice: ScorerChoice) -> None:

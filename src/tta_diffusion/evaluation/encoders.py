@@ -69,6 +69,8 @@ def check_encoder(name_or_dir: str) -> None:
         ENCODERS[name_or_dir].check()
     elif not Path(name_or_dir).is_dir():
         raise ValueError(f"Unknown encoder '{name_or_dir}'.{closest(name_or_dir, list(ENCODERS))} Or give a directory.")
+    elif not (Path(name_or_dir) / "config.json").is_file():
+        raise ValueError(f"the encoder '{name_or_dir}' cannot be loaded: there is no config.json in this directory")
 
 
 def find_encoder(name_or_dir: str = MINILM) -> Encoder:
