@@ -126,6 +126,28 @@ def test_a_template_is_set_apart_from_a_prompt():
     assert parse_template("a [3]", letters).prepare(source).ids[0, 6] == ord("a")
 
 
+def test_a_template_is_measured_as_it_is_written():
+    def pairs(text: str) -> list[int]:
+        """A token is two letters, so a space before a word may cost one or nothing."""
+        return [10 + len(text[i : i + 2]) for i in range(0, len(text), 2)]
+
+    def free(template: str, prompt: tuple[int, ...] = (2, 8, 9)) -> list[int]:
+        sheet = parse_template(template, pairs).prepare(canvas(8, prompt, 1))
+        return sheet.free[0].nonzero().flatten().tolist()
+
+    assert free("abcd [3]", (2,)) == [3, 4, 5]
+    assert free("abcd [2]") == [6, 7], "3 tokens behind a prompt, for 2 alone"
+    with pytest.raises(ValueError, match="the template takes 6 tokens, but there is room for 5: shorten it"):
+        free("abcd [3]")
+
+    def joined(text: str) -> list[int]:
+        """A word that a vocabulary has only behind a space: one token there, one a letter elsewhere."""
+        return [10] if text.startswith(" ") else [10] * len(text)
+
+    fits = parse_template("abcd [4]", joined).prepare(canvas(8, (2, 8, 9), 1))
+    assert fits.free[0].nonzero().flatten().tolist() == [4, 5, 6, 7]
+
+
 def test_controls_by_name(pipeline):
     library = pipeline.library
     specs = ["sentiment=Negative@0.25", "keywords=love, great place", "length=9"]

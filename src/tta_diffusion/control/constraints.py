@@ -90,18 +90,16 @@ class InfillObjective:
     opening: list[int] = field(default_factory=list)
     pins_only: ClassVar[bool] = True
 
-    @property
-    def tokens(self) -> int:
-        return sum(piece if isinstance(piece, int) else len(piece) for piece in self.pieces)
-
     def prepare(self, canvas: Canvas) -> Canvas:
         for row, begins in enumerate(canvas.begins):
             cursor = int(canvas.pinned[row].long().cumprod(0).sum())  # behind the prompt
             room = canvas.ids.shape[1] - cursor
-            if self.tokens > room:
-                raise ValueError(f"the template takes {self.tokens} tokens, but there is room for {room}: shorten it")
             apart = self.opening and cursor > begins
-            for piece in [self.opening, *self.pieces[1:]] if apart else self.pieces:
+            pieces = [self.opening, *self.pieces[1:]] if apart else self.pieces
+            needed = sum(piece if isinstance(piece, int) else len(piece) for piece in pieces)
+            if needed > room:
+                raise ValueError(f"the template takes {needed} tokens, but there is room for {room}: shorten it")
+            for piece in pieces:
                 if isinstance(piece, int):
                     cursor += piece
                 else:
