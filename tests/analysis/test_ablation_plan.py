@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from inspect import signature
+
 import pytest
 
 from tta_diffusion.allocation import parse_allocation
 from tta_diffusion.analysis.ablation.plan import CONSTANT, FEEDBACKS, POLICIES, STEPS, Ablation, Cell, parse_steps, twin
+from tta_diffusion.assets import MODEL
 from tta_diffusion.bench.task import Task
+from tta_diffusion.cli.ablation import ablation
 
 STEERED = Task("mood", ("bad", "good"), 5, control="sentiment", prompts=("the lake",))
 FREE = Task("free", ("free",), 5, prompts=("the lake",))
@@ -45,6 +50,15 @@ def test_every_combination_has_a_directory_of_its_own() -> None:
     assert Cell(20, "plain", "matched(adaptive:0.6)").name == "T20-plain-matched_adaptive_0.6"
 
 
+def test_the_policy_of_the_package_comes_first_and_the_command_has_the_same_list() -> None:
+    default = json.loads((MODEL / "denoiser.json").read_text())["sampling"]["allocation"]
+    assert next(cell.policy for cell in Ablation(STEERED).cells() if cell.policy != CONSTANT) == default
+    told = {name: parameter.default for name, parameter in signature(ablation).parameters.items()}
+    assert tuple(told["policies"].split()) == POLICIES
+    assert parse_steps(told["steps"]) == (STEPS, {})
+    assert tuple(told["feedback"].split(",")) == FEEDBACKS
+
+
 def test_a_cell_sets_what_it_is_named_after() -> None:
     settings = Cell(20, "plain", "linear").settings
     assert settings == {"steps": 20, "feedback": "plain", "allocation": "linear"}
@@ -56,7 +70,7 @@ def test_without_control_there_is_no_feedback_and_nothing_that_needs_guidance() 
     assert {cell.steps for cell in cells} == {10, 20}
     left = {cell.policy for cell in cells}
     assert not any(parse_allocation(policy).needs_guidance for policy in left)
-    assert {"linear", "random", "confidence:0.4", "matched(linear)"} <= left
+    assert {"linear", "random", "settle", "matched(settle)", "matched(linear)"} <= left
     assert not left & {"adaptive:0.6", "matched(adaptive:0.6)"}
 
 

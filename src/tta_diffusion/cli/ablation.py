@@ -13,9 +13,9 @@ DEFAULT_TASKS = "sentiment"
 def ablation(
     tasks: Annotated[str, typer.Argument(help="Tasks with commas between them: sentiment,topic,free.")] = DEFAULT_TASKS,
     policies: Annotated[
-        str | None,
+        str,
         typer.Option(metavar="LIST", help="Allocation policies, with spaces between; their twins come along."),
-    ] = None,
+    ] = "settle scaled:0.85 adaptive:0.6 centred:0.2 linear random adaptive:0@spread",
     feedback: Annotated[str, typer.Option(metavar="LIST", help="guided, plain, or shares between.")] = "guided,plain",
     steps: Annotated[
         str, typer.Option(metavar="LIST", help="Numbers of steps; 200:20 takes 20 texts of each prompt and label.")
@@ -49,7 +49,7 @@ def ablation(
     tta bench ablation sentiment --steps 20,50 --limit 10 --classifier JUDGE
     """
     from tta_diffusion.analysis.ablation.figure import draw
-    from tta_diffusion.analysis.ablation.plan import POLICIES, Ablation, parse_steps
+    from tta_diffusion.analysis.ablation.plan import Ablation, parse_steps
     from tta_diffusion.analysis.ablation.run import keep_texts, read_cells, score_all
     from tta_diffusion.analysis.ablation.run import write as write_cells
     from tta_diffusion.analysis.ablation.summary import read_rows, write_summary
@@ -59,12 +59,11 @@ def ablation(
     from tta_diffusion.common.configuration import override
 
     numbers, samples = parse_steps(steps)
-    chosen = tuple(policies.split()) if policies else POLICIES
     more = override({}, settings or ())
     for name in tasks.split(","):
         task = load_task(name.strip())
         each = {t: min(samples.get(t, task.samples), task.samples if limit is None else limit) for t in numbers}
-        plan = Ablation(task, chosen, tuple(feedback.split(",")), numbers, each, more, traced)
+        plan = Ablation(task, tuple(policies.split()), tuple(feedback.split(",")), numbers, each, more, traced)
         request = Request(task, model=model, data_dir=data_dir, seed=seed, device=device, dtype=dtype)
         choice = ScorerChoice(scorer, tuple(classifier or ()), "", device, asked)
         scorers = make_scorers(choice, task) if score else []  # what is wrong with them should not show after hours

@@ -16,16 +16,7 @@ from tta_diffusion.bench.task import Task
 
 CONSTANT = "constant"
 FEEDBACKS = ("guided", "plain")
-POLICIES = (
-    "scaled:0.85",
-    "adaptive:0.6",
-    "adaptive:0.2",
-    "centred:0.2",
-    "confidence:0.4",
-    "linear",
-    "random",
-    "adaptive:0@spread",
-)
+POLICIES = ("settle", "scaled:0.85", "adaptive:0.6", "centred:0.2", "linear", "random", "adaptive:0@spread")
 STEPS = (10, 20, 50, 100, 200)
 _UNIFORM = ("constant", "scaled", "fixed")  # one time for all: their own twins
 
