@@ -17,8 +17,8 @@ from test_bench_helpers import FACTORY, TASK, TASK_YAML, request
 
 from tta_diffusion.bench.methods.tta import PipelineMethod
 from tta_diffusion.bench.plan import make_plan
-from tta_diffusion.bench.record import Identity, Record, read_record
-from tta_diffusion.bench.run import run, wait_for_others
+from tta_diffusion.bench.record import Identity, Record, comparable, read_record, short_name
+from tta_diffusion.bench.run import Request, run, wait_for_others
 from tta_diffusion.bench.store import SAMPLES, SampleStore
 from tta_diffusion.common.world import World
 from tta_diffusion.pipeline import TTAPipeline
@@ -107,6 +107,26 @@ def test_a_directory_is_not_mixed(tmp_path: Path, change: dict[str, Any], said: 
     with pytest.raises(ValueError, match=said):
         run(request(tmp_path / "out", **change))
     run(request(tmp_path / "out", settings={"batch_size": 2}))  # changes the speed, not the texts
+
+
+def test_texts_of_a_file_that_changed_are_not_taken_for_the_old_ones(tmp_path: Path) -> None:
+    def wanted(text: str, out: str = "out") -> Request:
+        rows = [{"prompt": p, "label": label, "text": f"{p} {text}"} for p in TASK.prompts for label in TASK.labels]
+        (tmp_path / "peer.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return Request(TASK, "file", file=tmp_path / "peer.jsonl", limit=1, out=tmp_path / out)
+
+    for _ in range(2):
+        run(wanted("is deep"))
+    with pytest.raises(ValueError, match=r"begun with another content .*: choose another --out"):
+        run(wanted("was deep"))
+    names = [short_name(wanted(text).identity()) for text in ("is deep", "is deep", "was deep")]
+    assert names[0] == names[1] != names[2]
+    # A record from before this was noted is continued.
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    del record["identity"]["content"]
+    (tmp_path / "out" / "run.json").write_text(json.dumps(record))
+    run(wanted("was deep"))
+    assert "content" not in comparable(Identity(TASK, "tta", {}, 0))  # so other runs keep their directories
 
 
 def test_texts_that_repel_each_other_depend_on_their_batch(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ class Identity:
     file: str = ""
     dtype: str = ""
     classifier: str = ""  # fingerprint of the model's own classifier of the task, which guides
+    content: str = ""  # fingerprint of the file, which may change under the same name
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,8 @@ def comparable(identity: Identity) -> dict[str, Any]:
     together = ("batch_size",) if raw["settings"].get("variety") else ()  # texts of a batch repel each other
     raw["settings"] = {k: v for k, v in raw["settings"].items() if k in together or k not in WORLDLY}
     raw["task"].pop("description")
+    if not raw["content"]:  # of runs without a file: their directories keep their names
+        raw.pop("content")
     return raw
 
 
@@ -87,6 +90,17 @@ def fingerprint(directory: str | Path, *others: str) -> str:
     not local."""
     path = Path(directory)
     files = sorted(file for name in ("*.safetensors", *others) for file in path.glob(name)) if path.is_dir() else []
+    return _digest(files)
+
+
+def file_fingerprint(file: Path | None) -> str:
+    """The same of a file of texts, or of a run with texts."""
+    if file is None:
+        return ""
+    return fingerprint(file, "samples*.jsonl") if file.is_dir() else _digest([file] if file.is_file() else [])
+
+
+def _digest(files: list[Path]) -> str:
     digest = hashlib.sha256()
     for file in files:
         size = file.stat().st_size
@@ -114,9 +128,9 @@ def check_same(directory: Path, identity: Identity, prompts: tuple[str, ...]) ->
     record = read_record(directory)
     old, new = comparable(record.identity), comparable(identity)
     for key in new:
-        unknown = key == "classifier" and not old[key]  # records did not always name it
-        if old[key] != new[key] and not unknown:
-            before, after = difference(old[key], new[key])
+        unknown = key in ("classifier", "content") and not old.get(key)  # records did not always name them
+        if old.get(key) != new[key] and not unknown:
+            before, after = difference(old.get(key), new[key])
             raise ValueError(
                 f"'{directory}' was begun with another {key} ({before}, now {after}): choose another --out"
             )

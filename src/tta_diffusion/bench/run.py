@@ -18,6 +18,7 @@ from tta_diffusion.bench.record import (
     Identity,
     Record,
     check_same,
+    file_fingerprint,
     fingerprint,
     guide_fingerprint,
     short_name,
@@ -64,13 +65,20 @@ class Request:
     def identity(self) -> Identity:
         model = self.directory
         settings = {} if self.method in WITHOUT_SETTINGS else self.all_settings
-        file = str(self.file or "")
         guides = (self.task.control, *(NETWORKS if self.task.targets else ()))
         own = self.method == "tta"
         guide = guide_fingerprint(model, *guides) if own else steering(self.method, settings, self.task.control, model)
-        dtype = self.dtype or ""
         return Identity(
-            self.task, self.method, settings, self.seed, model_name(model), fingerprint(model), file, dtype, guide
+            self.task,
+            self.method,
+            settings,
+            self.seed,
+            model=model_name(model),
+            weights=fingerprint(model),
+            file=str(self.file or ""),
+            dtype=self.dtype or "",
+            classifier=guide,
+            content=file_fingerprint(self.file),
         )
 
 
