@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -151,6 +152,8 @@ def test_wrong_requests(folder: Path, toy: Task, tmp_path: Path) -> None:
         (request(out=folder / "made" / "gedi"), "finished already"),
         (request(out=folder / "made" / "other", length=12), "have the length 16, not 12"),
     ]
+    fewer = replace(toy, sources=(replace(toy.sources[0], limit=50),))  # as for a trial, before the real thing
+    cases += [(replace(request(out=folder / "made" / "other"), task=fewer), "'sentiment' as it was before: delete")]
     for wrong, said in cases:
         with pytest.raises(ValueError, match=said):
             train(wrong)

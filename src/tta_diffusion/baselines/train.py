@@ -5,6 +5,7 @@ The rows are those of half 0, which guidance classifiers learn from; the judges'
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,8 @@ def rows(request: Request, base: Path) -> LabelledStore:
     for name, value in {"half": HALF, "length": request.length}.items():
         if store.meta[name] != value:
             raise ValueError(f"the rows in '{folder}' have the {name} {store.meta[name]}, not {value}: delete them")
+    if store.meta["config"] != json.loads(json.dumps(asdict(request.task))):
+        raise ValueError(f"the rows in '{folder}' are of the task '{request.task.name}' as it was before: delete them")
     if load_tokenizer(store.tokenizer_dir).get_vocab() != load_tokenizer(base).get_vocab():
         raise ValueError(f"the rows in '{folder}' have the tokens of another model than '{base}': delete them")
     return store
