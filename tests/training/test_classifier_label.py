@@ -301,6 +301,13 @@ def test_lines_without_a_text_are_named(line: str, place: Path, tmp_path: Path) 
         label(request(place, tmp_path / "out", texts=(path,)), reader)
 
 
+def test_a_text_may_hold_what_breaks_lines_elsewhere(place: Path, tmp_path: Path) -> None:
+    path = tmp_path / "texts.jsonl"
+    path.write_text(json.dumps({"text": "good\u2028good\x85good"}, ensure_ascii=False) + "\n", encoding="utf-8")
+    meta = label(request(place, tmp_path / "out", texts=(path,)), reader)
+    assert meta["teacher"]["read"]["taught:texts.jsonl"] == 1
+
+
 def test_other_labels_and_other_vocabularies_are_refused(
     place: Path, words: PreTrainedTokenizerFast, tmp_path: Path
 ) -> None:

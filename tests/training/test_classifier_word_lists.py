@@ -21,6 +21,7 @@ from tta_diffusion.data.tokenizer import load_tokenizer
 from tta_diffusion.training.classifier.prepare import prepare
 from tta_diffusion.training.classifier.store import LabelledStore, Split
 from tta_diffusion.training.classifier.tasks import build_task
+from tta_diffusion.training.classifier.unlabelled import read_column
 from tta_diffusion.training.classifier.word_lists import (
     find_words,
     passages,
@@ -128,6 +129,11 @@ def test_the_command_makes_a_control(
     assert result.exit_code == 0, result.output
     assert sorted(json.loads((out / "words.json").read_text())["words"]["positive"]) == TELLING["positive"]
     assert load_classifier(out, "positive", "mood", tokenizer).weight == 2
+
+
+def test_a_row_without_a_text_is_no_text(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": ["one", None, "two"]}), tmp_path / "some.parquet")
+    assert read_column(tmp_path / "some.parquet") == ["one", "two"]
 
 
 def test_what_is_no_table_of_texts_is_said(place: Path, tmp_path: Path) -> None:

@@ -68,6 +68,15 @@ def test_every_label_is_written_and_a_line_keeps_prompt_label_and_text(
     assert wanted.out.read_bytes() == before
 
 
+def test_two_equal_openings_are_two_texts(model_directory: Path, corpus: Path, tmp_path: Path) -> None:
+    wanted = request(model_directory, corpus, tmp_path / "out.jsonl", texts=12, words=(2, 2), weights="lakes=1")
+    write(wanted)
+    rows = [json.loads(line) for line in wanted.out.read_text().splitlines()]
+    same = [row["text"] for row in rows if (row["label"], row["prompt"]) == ("positive", rows[-1]["prompt"])]
+    assert len(same) > 2
+    assert len(set(same)) > len(same) / 2
+
+
 def test_the_module_and_the_command_line_do_the_same(
     model_directory: Path, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -87,6 +96,7 @@ def test_the_module_and_the_command_line_do_the_same(
         ({"control": "mood"}, "no classifier 'mood'"),
         ({"weights": "lake=1"}, "no source 'lake'. Did you mean 'lakes'"),
         ({"corpus": Path("nowhere")}, "nowhere is no finished corpus"),
+        ({"out": Path("nowhere/out.jsonl")}, "the directory 'nowhere' does not exist"),
     ],
 )
 def test_what_is_wrong_is_one_sentence_and_nothing_is_written(

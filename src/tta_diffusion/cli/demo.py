@@ -41,8 +41,8 @@ def demo(
 
     from rich.console import Console
 
-    from tta_diffusion.cli.output import check_writable
     from tta_diffusion.cli.run import loading
+    from tta_diffusion.common.writable import check_writable
     from tta_diffusion.demo.pace import affordable_steps, precision
     from tta_diffusion.pipeline import load_pipeline
 

@@ -316,9 +316,9 @@ def generate(
     sampling and control options; what is given here wins.
     """
     # Not at the top: help should not wait for yaml and rich.
-    from tta_diffusion.cli.output import check_writable
     from tta_diffusion.cli.request import merge, read_config
     from tta_diffusion.cli.run import loading, run
+    from tta_diffusion.common.writable import check_writable
     from tta_diffusion.pipeline import load_pipeline
 
     flags = {name: value for name, value in ctx.params.items() if value not in (None, [], ())}

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -59,13 +57,3 @@ def objects(output: TTAOutput, control: list[str], describe: Describe | None = N
         {"prompt": prompt, "text": text, "seed": seed, "steps": steps} | shared | (describe(text) if describe else {})
         for prompt, text, seed, steps in rows
     ]
-
-
-def check_writable(path: Path) -> None:
-    """Fails before the sampling, not after it."""
-    if path.is_dir():
-        raise ValueError(f"'{path}' is a directory: name a file")
-    if not path.parent.is_dir():
-        raise ValueError(f"'{path}' cannot be written: the directory '{path.parent}' does not exist")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise ValueError(f"'{path}' cannot be written: permission denied")

@@ -87,10 +87,10 @@ def rewrite(
     A text is noised part of the way and denoised again while the classifiers push: it changes where it must. A pipe
     gets one text a line and nothing else, as with tta generate.
     """
-    from tta_diffusion.cli.output import check_writable
     from tta_diffusion.cli.request import Request
     from tta_diffusion.cli.run import loading
     from tta_diffusion.common.configuration import override
+    from tta_diffusion.common.writable import check_writable
     from tta_diffusion.pipeline import load_pipeline
     from tta_diffusion.tokens.keep import kept_times
 

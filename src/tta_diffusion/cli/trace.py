@@ -38,7 +38,7 @@ def show(
     from tta_diffusion.analysis.pack import load_any
     from tta_diffusion.analysis.steps import plain, rich_table, step_table
     from tta_diffusion.analysis.text import choose_steps, step_at
-    from tta_diffusion.cli.output import check_writable
+    from tta_diffusion.common.writable import check_writable
 
     if steps is not None and at is not None:
         raise ValueError("give --steps or --at, not both")

@@ -109,14 +109,14 @@ def read_column(path: Path, name: str = "text") -> list[str]:
     import pyarrow.parquet as pq
 
     try:
-        return [str(text) for text in pq.read_table(path, columns=[name]).column(name).to_pylist()]
+        return [str(text) for text in pq.read_table(path, columns=[name]).column(name).to_pylist() if text is not None]
     except (OSError, KeyError, pa.ArrowInvalid) as error:
         raise ValueError(f"'{path}' is no parquet file with a column '{name}': {str(error).splitlines()[0]}") from None
 
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8").splitlines()
+        return path.read_text(encoding="utf-8").split("\n")  # texts may hold other characters that break lines
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"the texts '{path}' cannot be read: {error}") from None
 

@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 from tta_diffusion.assets import find_model
 from tta_diffusion.common.atomic import replace_text
+from tta_diffusion.common.writable import check_writable
 from tta_diffusion.control import bundled
 from tta_diffusion.data.store import TokenStore
 from tta_diffusion.data.tokenizer import backend, load_tokenizer
@@ -56,6 +57,7 @@ class Request:
 
 def write(request: Request) -> int:
     """Writes `request.out`, a line {prompt, label, text} for each text, and returns how many there are."""
+    check_writable(request.out)
     pipe = load_pipeline(find_model(request.model), request.device, request.dtype)
     labels, prompts = labels_of(pipe, request.control), openings(request)
     settings = {"batch_size": AT_A_TIME, **request.settings}
@@ -65,7 +67,8 @@ def write(request: Request) -> int:
             mine = prompts[i :: len(labels)]
             for low in range(0, len(mine), AT_A_TIME):
                 part = mine[low : low + AT_A_TIME]
-                texts = pipe(part, f"{request.control}={label}", seed=request.seed, **settings).texts
+                seeds = [request.seed + n for n in range(low, low + len(part))]  # two equal openings are two texts
+                texts = pipe(part, f"{request.control}={label}", seed=seeds, **settings).texts
                 rows = zip(part, texts, strict=True)
                 lines += [json.dumps({"prompt": prompt, "label": label, "text": text}) for prompt, text in rows]
                 bar.update(len(part))
