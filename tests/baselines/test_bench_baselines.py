@@ -224,6 +224,8 @@ def test_wrong_input(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert not (tmp_path / "new").exists()
     assert command(training_app, "gedi", "--task", "moods", "--data-dir", place, "--tasks", place / "rows.yaml") == 2
     assert "Unknown task 'moods'" in capsys.readouterr().err
+    assert command(training_app, "gedi", "--data-dir", place, "--tasks", tmp_path / "no.yaml") == 2
+    assert "name one with --tasks (a checkout has configs/classifiers/tasks.yaml)" in capsys.readouterr().err
 
 
 def test_another_base_than_it_was_trained_on(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,15 +44,11 @@ def train_baseline(
     from tta_diffusion.baselines.train import Request, base_directory, train
     from tta_diffusion.bench.record import fingerprint
     from tta_diffusion.common.configuration import override
-    from tta_diffusion.common.registry import closest
-    from tta_diffusion.training.classifier.tasks import load_tasks
+    from tta_diffusion.training.classifier.tasks import find_task
 
-    known = load_tasks(tasks)
-    if task not in known:
-        raise ValueError(f"Unknown task '{task}'.{closest(task, list(known))}")
     place = out or Path("runs") / "baselines" / f"{name}-{task}"
     chosen = override({}, settings or ())
-    request = Request(name, known[task], data_dir, place, base, chosen, length, device, overwrite)
+    request = Request(name, find_task(tasks, task), data_dir, place, base, chosen, length, device, overwrite)
     facts = train(request, fingerprint(base_directory(request)))
     for key, value in facts.results.items():
         typer.echo(f"{key}: {value}")

@@ -29,16 +29,10 @@ def prepare_labelled(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace finished arrays in --out.")] = False,
 ) -> None:
     """Clean, tokenise and split labelled texts into arrays to train on."""
-    from tta_diffusion.common.registry import closest
     from tta_diffusion.training.classifier.prepare import prepare
-    from tta_diffusion.training.classifier.tasks import load_tasks
+    from tta_diffusion.training.classifier.tasks import find_task
 
-    if not tasks.is_file():
-        raise ValueError(f"no file of tasks at '{tasks}': name one with --tasks (a checkout has {TASKS})")
-    known = load_tasks(tasks)
-    if task not in known:
-        raise ValueError(f"Unknown task '{task}'.{closest(task, list(known))}")
-    meta = prepare(known[task], data_dir, out, tokenizer, half, length, validation_rows, seed, overwrite)
+    meta = prepare(find_task(tasks, task), data_dir, out, tokenizer, half, length, validation_rows, seed, overwrite)
     for source, splits in meta["sources"].items():
         for split, counts in splits.items():
             typer.echo(f"{source} {split}: " + ", ".join(f"{n:,} {label}" for label, n in counts.items()))

@@ -9,6 +9,7 @@ from typing import Any
 from tta_diffusion.common.configuration import build, load_yaml
 from tta_diffusion.common.registry import closest
 
+TASKS = "configs/classifiers/tasks.yaml"
 GROUPS = ("text", "phrases", "exact")
 
 
@@ -95,6 +96,16 @@ class Task:
 def load_tasks(path: str | Path) -> dict[str, Task]:
     """The tasks of a YAML file: `name: {labels: [...], sources: [...]}`."""
     return {name: build_task(name, raw) for name, raw in load_yaml(path).items()}
+
+
+def find_task(path: Path, name: str) -> Task:
+    """One of them, as a command names it."""
+    if not path.is_file():
+        raise ValueError(f"no file of tasks at '{path}': name one with --tasks (a checkout has {TASKS})")
+    known = load_tasks(path)
+    if name not in known:
+        raise ValueError(f"Unknown task '{name}'.{closest(name, list(known))}")
+    return known[name]
 
 
 def build_task(name: str, raw: Any) -> Task:
