@@ -82,6 +82,7 @@ def test_texts_of_each_prompt() -> None:
 def test_steps_on_the_command_line() -> None:
     assert parse_steps("10, 20,200:5") == ((10, 20, 200), {200: 5})
     assert parse_steps("7") == ((7,), {})
+    assert parse_steps("10,20,10:3") == ((10, 20), {10: 3})  # a cell is written once
 
 
 @pytest.mark.parametrize("text", ["", "10,", "ten", "10:", "10:few", "-5", "2.5", ":3", "10 20"])
@@ -92,4 +93,20 @@ def test_what_is_no_number_of_steps(text: str) -> None:
 
 def test_an_unknown_policy_is_named_before_anything_runs() -> None:
     with pytest.raises(ValueError, match="Did you mean 'adaptive'"):
-        list(Ablation(STEERED, ("adaptve:0.6",)).cells())
+        Ablation(STEERED, ("adaptve:0.6",))
+
+
+@pytest.mark.parametrize(
+    ("feedbacks", "steps", "traced", "said"),
+    [
+        (("guided", "plane"), (2,), 5, "feedback must be guided, plain or a share between 0 and 1, got 'plane'"),
+        (("guided",), (20, 0), 5, "steps must be at least 1"),
+        (("guided",), (20, 1), 5, "take 2 steps or more, or --traced 0"),
+    ],
+)
+def test_what_is_wrong_with_the_last_cell_is_said_before_the_first(
+    feedbacks: tuple[str, ...], steps: tuple[int, ...], traced: int, said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        Ablation(STEERED, ("linear",), feedbacks, steps, traced=traced)
+    assert Ablation(STEERED, ("linear",), ("guided",), (1,), traced=0)

@@ -269,3 +269,16 @@ def test_mistakes_are_one_sentence(
     assert bench("ablation", *done.words, "--out", tmp_path / "new", *words) == 2
     assert said in capsys.readouterr().err
     assert not list(tmp_path.glob("new/*/*/samples.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("second", "said"), [("mod", "Unknown task 'mod'"), ("free", "the prompts of 'free' are read from")]
+)
+@pytest.mark.usefixtures("nothing_is_written")
+def test_what_is_wrong_with_the_last_task_is_said_before_the_first(
+    done: Done, tmp_path: Path, second: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (f"{done.words[0]},{second}", *done.words[1:], "--no-score", "--out", tmp_path / "new")
+    assert bench("ablation", *words) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()

@@ -55,19 +55,23 @@ def ablation(
     from tta_diffusion.analysis.ablation.summary import read_rows, write_summary
     from tta_diffusion.bench.run import Request
     from tta_diffusion.bench.scorers import ScorerChoice, make_scorers
-    from tta_diffusion.bench.task import load_task
+    from tta_diffusion.bench.task import load_task, read_prompts
     from tta_diffusion.common.configuration import override
 
     numbers, samples = parse_steps(steps)
     more = override({}, settings or ())
-    for name in tasks.split(","):
-        task = load_task(name.strip())
+    shares = tuple(dict.fromkeys(part.strip() for part in feedback.split(",")))
+    choice = ScorerChoice(scorer, tuple(classifier or ()), "", device, asked)
+    plans = []
+    for task in [load_task(name.strip()) for name in tasks.split(",")]:  # what is wrong should not show after hours
         each = {t: min(samples.get(t, task.samples), task.samples if limit is None else limit) for t in numbers}
-        plan = Ablation(task, tuple(policies.split()), tuple(feedback.split(",")), numbers, each, more, traced)
-        request = Request(task, model=model, data_dir=data_dir, seed=seed, device=device, dtype=dtype)
-        choice = ScorerChoice(scorer, tuple(classifier or ()), "", device, asked)
-        scorers = make_scorers(choice, task) if score else []  # what is wrong with them should not show after hours
-        folder = out / task.name
+        plan = Ablation(task, tuple(policies.split()), shares, numbers, each, more, traced)
+        plans.append((plan, make_scorers(choice, task) if score else []))
+        if write:
+            read_prompts(task, data_dir)
+    for plan, scorers in plans:
+        request = Request(plan.task, model=model, data_dir=data_dir, seed=seed, device=device, dtype=dtype)
+        folder = out / plan.task.name
         cells = write_cells(plan, request, out) if write else read_cells(folder)
         if score:
             score_all(folder, cells, scorers)

@@ -13,6 +13,7 @@ from typing import Any
 
 from tta_diffusion.allocation import parse_allocation
 from tta_diffusion.bench.task import Task
+from tta_diffusion.settings import GenerationConfig
 
 CONSTANT = "constant"
 FEEDBACKS = ("guided", "plain")
@@ -52,6 +53,13 @@ class Ablation:
     settings: dict[str, Any] = field(default_factory=dict)
     traced: int = 5  # texts of each prompt and label whose trajectories are measured; 0: none
 
+    def __post_init__(self) -> None:
+        """What is wrong with a cell should not show after the cells before it."""
+        for cell in self.cells():
+            GenerationConfig().override(cell.settings)
+        if self.traced and 1 in self.steps:
+            raise ValueError("one step has no next one to compare with: take 2 steps or more, or --traced 0")
+
     def cells(self) -> Iterator[Cell]:
         """Constant first, then every policy and its twin."""
         guided = bool(self.task.control)
@@ -86,4 +94,4 @@ def parse_steps(text: str) -> tuple[tuple[int, ...], dict[int, int]]:
         steps.append(int(number))
         if colon:
             samples[int(number)] = int(count)
-    return tuple(steps), samples
+    return tuple(dict.fromkeys(steps)), samples
