@@ -17,11 +17,14 @@ from causal import TOKENIZER, save_causal
 from conftest import make_classifier, make_tokenizer
 from tta_diffusion.baselines.recipes import MODULES, SHIPPED
 from tta_diffusion.bench.methods.base import METHODS, find_method
-from tta_diffusion.bench.methods_table import load_methods_table
+from tta_diffusion.bench.methods_table import Entry, MethodsTable, Work, load_methods_table, one_row
 from tta_diffusion.bench.record import fingerprint, read_record
+from tta_diffusion.bench.run import Request
+from tta_diffusion.bench.task import load_task
 from tta_diffusion.cli.bench import app
 from tta_diffusion.cli.errors import guard
 from tta_diffusion.cli.train_baseline import app as training_app
+from tta_diffusion.common.world import World
 
 TASK = """
 control: sentiment
@@ -135,6 +138,35 @@ def test_a_table_says_at_once_what_is_not_trained(
     assert bench("table", tmp_path / "t.yaml", "--out", tmp_path / "out", *QUIET) == 2
     assert f"--out {tmp_path}/gedi-sentiment" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_table_says_at_once_what_it_lacks(
+    place: Path, model_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = {"tasks": [str(place / "task.yaml")], "methods": [{"name": "TTA", "model": str(model_directory)}]}
+    cases = [
+        (whole | {"people": "free"}, "the prompts of 'free' are read from"),
+        (whole | {"tasks": [str(place / "task.yaml"), "free"]}, "the prompts of 'free' are read from"),
+        (whole | {"tasks": []}, "the table has no tasks: name one or more under 'tasks'"),
+        (whole | {"methods": []}, "the table has no methods"),
+    ]
+    for content, said in cases:
+        (tmp_path / "t.yaml").write_text(yaml.safe_dump(content))
+        assert bench("table", tmp_path / "t.yaml", "--out", tmp_path / "out", "--no-score", "--device", "cpu") == 2
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_row_of_a_table_may_be_a_file(place: Path, tmp_path: Path) -> None:
+    """Its texts are neither timed nor written behind people's openings."""
+    task = load_task(str(place / "task.yaml"))
+    rows = [{"prompt": p, "label": label, "text": f"{p} is good"} for p in task.prompts for label in task.labels]
+    (tmp_path / "peer.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    entry = Entry("Peer", "file", file=str(tmp_path / "peer.jsonl"))
+    request = entry.request(task, Request(task, limit=1, device="cpu"), tmp_path / "out")
+    one_row(request, MethodsTable((task.name,), (entry,), people="free"), Work(scored=False, timed=True), None, World())
+    assert len((tmp_path / "out" / "task" / "peer" / "samples.jsonl").read_text().splitlines()) == len(rows)
+    assert not (tmp_path / "out" / "task" / "peer" / "timing.json").exists()
 
 
 OWN = """

@@ -26,10 +26,10 @@ from tta_diffusion.bench.methods_timing import time_method
 from tta_diffusion.bench.methods_tuning import Tuning, read_tuned, tune
 from tta_diffusion.bench.record import RECORD
 from tta_diffusion.bench.results import RESULTS, score
-from tta_diffusion.bench.run import Request, run
+from tta_diffusion.bench.run import WITHOUT_SETTINGS, Request, run
 from tta_diffusion.bench.scorers import ScorerChoice, make_scorers
 from tta_diffusion.bench.table import TABLE, Table, write_table
-from tta_diffusion.bench.task import Task, load_task, plain
+from tta_diffusion.bench.task import Task, load_task, plain, read_prompts
 from tta_diffusion.common.atomic import replace_text
 from tta_diffusion.common.configuration import build, load_yaml
 from tta_diffusion.common.registry import closest
@@ -87,6 +87,9 @@ class MethodsTable:
     openings: int = 250  # the first so many of them
 
     def __post_init__(self) -> None:
+        for name in ("tasks", "methods"):
+            if not getattr(self, name):
+                raise ValueError(f"the table has no {name}: name one or more under '{name}'")
         places = [plain(entry.name) for entry in self.methods]
         for name, place in zip((entry.name for entry in self.methods), places, strict=True):
             if not place or places.count(place) > 1:
@@ -133,6 +136,7 @@ def run_table(
     scorers = {t.name: make_scorers(choice_of(table, t, choice), t) for t in tasks} if work.scored else {}
     if work.write:
         check_trained(table, tasks, work.only)
+        check_prompts(table, tasks, base.data_dir)
     found = {}
     for task in tasks:
         for entry in table.of(task):
@@ -152,9 +156,13 @@ def run_table(
 
 
 def one_row(request: Request, table: MethodsTable, work: Work, scorers: list[Scorer] | None, world: World) -> None:
-    """The texts of a method on a task and on people's openings, their scores, and its seconds."""
+    """The texts of a method on a task and on people's openings, their scores, and its seconds.
+
+    Texts from a file are there already: nothing can be written behind other openings, or timed.
+    """
     runs = [(request, scorers)]
-    if table.people:
+    writes = request.method not in WITHOUT_SETTINGS
+    if table.people and writes:
         runs.append((among_people(request, table), []))
     for wanted, judges in runs:
         assert wanted.out is not None
@@ -162,7 +170,7 @@ def one_row(request: Request, table: MethodsTable, work: Work, scorers: list[Sco
             run(wanted, world)
         if work.scored and judges is not None and world.rank == 0 and (wanted.out / RECORD).is_file():
             write_table(wanted.out, score(wanted.out, judges))
-    if work.write and work.timed:
+    if work.write and work.timed and writes:
         time_method(request)
 
 
@@ -184,6 +192,12 @@ def check_trained(table: MethodsTable, tasks: Sequence[Task], only: Sequence[str
         for entry in table.of(task):
             if entry.method in MODULES and (not only or entry.name in only):
                 find_trained(entry.method, entry.model_for(task), task.control)
+
+
+def check_prompts(table: MethodsTable, tasks: Sequence[Task], data_dir: Path | None) -> None:
+    """Nor should a folder of data that was not named."""
+    for task in [*tasks, *([load_task(table.people)] if table.people else [])]:
+        read_prompts(task, data_dir)
 
 
 def choice_of(table: MethodsTable, task: Task, choice: ScorerChoice) -> ScorerChoice:
