@@ -103,8 +103,14 @@ def test_another_experiment_is_not_mixed_in(wanted):
         ({"batch_size": 0}, "--batch-size must be at least 1"),
         ({"policies": ()}, "one allocation policy or more"),
         ({"policies": ("adaptve",)}, "adaptive"),
+        ({"steps": 1}, "--steps must be at least 2"),
     ],
 )
 def test_mistakes_are_found_before_anything_is_loaded(change, message):
     with pytest.raises(ValueError, match=message):
         Collection(Path("nowhere"), "no model", **change)
+
+
+def test_a_task_whose_prompts_lie_in_files_is_not_for_this():
+    with pytest.raises(ValueError, match="the prompts of 'free' lie in files: --task takes one that brings its own"):
+        collect(Collection(Path("nowhere"), "no model", task="free"))

@@ -153,3 +153,13 @@ def test_tta_analyze_takes_the_same_arguments():
     assert "Usage: tta analyze" in found.output
     found = CliRunner().invoke(app, ["--steps", "many"])
     assert "argument --steps: invalid int value: 'many'" in str(found.exception)
+
+
+def test_another_scorer_of_the_same_name_scores_anew(tmp_path, monkeypatch):
+    for place, value in (("a", 1.0), ("b", 2.0), ("a", 3.0)):
+        directory = tmp_path / place / "model"
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "model.safetensors").write_text(place)
+        scorer = scores.Perplexities(str(directory), tmp_path / "perplexity.jsonl")
+        monkeypatch.setattr(scorer, "_score", lambda texts, value=value: [value] * len(texts))
+        assert scorer.of(["the lake"]) == [{"a": 1.0, "b": 2.0}[place]]

@@ -17,7 +17,7 @@ from tta_diffusion.analysis.pack import append_pack, read_index
 from tta_diffusion.assets import find_model
 from tta_diffusion.bench.plan import Batch, Key, Plan
 from tta_diffusion.bench.record import WORLDLY, fingerprint, guide_fingerprint
-from tta_diffusion.bench.task import Task, load_task, read_prompts
+from tta_diffusion.bench.task import Task, load_task
 from tta_diffusion.common.progress import Progress
 from tta_diffusion.pipeline import TTAPipeline, load_pipeline
 from tta_diffusion.sampling.trace import Trace
@@ -49,6 +49,8 @@ class Collection:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}")
         if not self.policies:
             raise ValueError("name one allocation policy or more: --policies constant,adaptive:0.6")
+        if self.steps < 2:
+            raise ValueError("--steps must be at least 2: one step has no next one to compare with")
         for policy in self.policies:
             parse_allocation(policy)
 
@@ -117,7 +119,9 @@ def trajectories(
 
 def choose_texts(task: Task, texts: int, seed: int) -> tuple[Plan, list[Key]]:
     """A plan, and its first `texts` keys when every prompt and label has its turn before any has its second."""
-    prompts = read_prompts(task, None)
+    if not task.prompts:
+        raise ValueError(f"the prompts of '{task.name}' lie in files: --task takes one that brings its own (sentiment)")
+    prompts = task.prompts
     samples = -(-texts // (len(prompts) * len(task.labels)))
     plan = Plan(prompts, task.labels, samples, seed)
     turns = sorted(plan.keys, key=lambda key: (key.sample, key.prompt, task.labels.index(key.label)))

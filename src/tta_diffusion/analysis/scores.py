@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tta_diffusion.analysis.confidence_bands import Array
+from tta_diffusion.bench.record import fingerprint
 from tta_diffusion.bench.scorers import DEFAULT, NONE, model_config
 from tta_diffusion.common.atomic import append_lines, drop_half_line, read_lines
 from tta_diffusion.common.progress import Progress
@@ -40,11 +42,16 @@ class Perplexities:
         self._model: Any = None
         drop_half_line(file)
         rows = read_lines(file)
-        self._known = {row["text"]: float(row["perplexity"]) for row in rows if row["scorer"] == self.name}
+        self._known = {row["text"]: float(row["perplexity"]) for row in rows if row["scorer"] == self.identity}
 
     @property
     def name(self) -> str:
         return Path(self.directory).name
+
+    @cached_property
+    def identity(self) -> str:
+        """The name with the weights behind it, which may be others in another directory of that name."""
+        return f"{self.name} {fingerprint(self.directory)}".strip()
 
     def of(self, texts: Sequence[str]) -> Array:
         """One number a text; infinity for an empty one."""
@@ -53,9 +60,11 @@ class Perplexities:
             for low in range(0, len(missing), AT_A_TIME):
                 part = missing[low : low + AT_A_TIME]
                 values = self._score(part)
-                rows = [{"scorer": self.name, "text": t, "perplexity": v} for t, v in zip(part, values, strict=True)]
-                append_lines(self._file, rows)
-                self._known |= dict(zip(part, values, strict=True))
+                found = dict(zip(part, values, strict=True))
+                append_lines(
+                    self._file, [{"scorer": self.identity, "text": t, "perplexity": v} for t, v in found.items()]
+                )
+                self._known |= found
                 bar.advance(len(part))
         return np.array([self._known.get(text, np.inf) for text in texts], dtype=np.float64)
 
