@@ -12,6 +12,7 @@ import torch
 from conftest import LENGTH, make_classifier, make_tokenizer, tiny_backbone
 from tta_diffusion import assets
 from tta_diffusion.cli import main as cli
+from tta_diffusion.control.lexical.network import SPANS, LexicalConfig, LexicalNetwork
 from tta_diffusion.denoiser import quantised
 from tta_diffusion.denoiser.checkpoint import read_weights
 from tta_diffusion.denoiser.config import DenoiserConfig
@@ -58,6 +59,26 @@ def test_a_packed_model_is_the_model(packed, pipeline):
     with torch.no_grad():
         torch.testing.assert_close(one.model(ids).logits, other.model(ids).logits, rtol=0.05, atol=0.05)
     assert not one.model.training
+
+
+def test_the_networks_of_trees_and_tags_are_packed_too(model_directory, tokenizer, tmp_path):
+    source = Path(shutil.copytree(model_directory, tmp_path / "source"))
+    config = LexicalConfig(SPANS, ("", "NP", "S"), tiny_backbone(len(tokenizer)))
+    LexicalNetwork(config).save(source / "controls" / SPANS)
+    directory = pack(source, tmp_path / "small").directory
+    before, after = (LexicalNetwork.load(place / "controls" / SPANS) for place in (source, directory))
+    assert not (directory / "controls" / SPANS / "model.safetensors").exists()
+    assert after.config.labels == before.config.labels
+    for name, weight in before.state_dict().items():
+        torch.testing.assert_close(after.state_dict()[name], weight, rtol=0, atol=0.01)
+    assert TTAPipeline.from_pretrained(directory)(control="tree=(S (NP * *) *)", steps=2, seed=0).texts
+
+
+def test_a_model_is_not_packed_over_itself(model_directory, tmp_path):
+    source = Path(shutil.copytree(model_directory, tmp_path / "source"))
+    with pytest.raises(ValueError, match="is the model itself: choose another directory"):
+        pack(source, tmp_path / "source", overwrite=True)
+    assert (source / "model.safetensors").is_file()
 
 
 def test_packing_goes_again_from_a_packed_model(packed, tmp_path):

@@ -13,6 +13,7 @@ from tta_diffusion.common.atomic import finished
 from tta_diffusion.control.bundled import CONFIG as CLASSIFIER
 from tta_diffusion.control.bundled import WORDS, bundled
 from tta_diffusion.control.classifier import check_vocabulary
+from tta_diffusion.control.lexical.network import CONFIG as LEXICAL
 from tta_diffusion.denoiser import quantised
 from tta_diffusion.denoiser.checkpoint import CONFIG, load_config, read_weights
 from tta_diffusion.packaging.calibration import calibrate
@@ -53,6 +54,8 @@ def pack(
     """
     source, target = Path(source), Path(target)
     check_bits(bits, data)
+    if source.resolve() == target.resolve():
+        raise ValueError(f"'{target}' is the model itself: choose another directory, or its full weights are lost")
     config, tokenizer = load_config(source), _tokenizer(source)
     _require_finished(source)
     found = _controls(source, controls)
@@ -72,7 +75,8 @@ def pack(
 
 def _controls(source: Path, controls: str | Path | None) -> dict[str, Path]:
     """The directories of the controls by name; a place that was given must hold one, the model's own need not."""
-    found = bundled(Path(controls or source / CONTROLS))
+    place = Path(controls or source / CONTROLS)
+    found = bundled(place) | {path.parent.name: path.parent for path in sorted(place.glob(f"*/{LEXICAL}"))}
     if controls is not None and not found:
         raise ValueError(f"no classifier in '{controls}': name a directory with one directory for each classifier")
     return found
@@ -83,8 +87,8 @@ def _pack_control(source: Path, target: Path, tokenizer: PreTrainedTokenizerBase
     if any(source.glob("tokenizer*")):
         check_vocabulary(_tokenizer(source), tokenizer, str(source))
     target.mkdir(parents=True)
-    _copy(source, target, (CARD, CLASSIFIER, WORDS))
-    if (source / CLASSIFIER).is_file():
+    _copy(source, target, (CARD, CLASSIFIER, LEXICAL, WORDS))
+    if any((source / name).is_file() for name in (CLASSIFIER, LEXICAL)):
         quantised.write(read_weights(source), target)
 
 
