@@ -281,6 +281,9 @@ def test_a_run_that_fails_leaves_nothing(data: Path, tmp_path: Path) -> None:
         ({"optim": {"rate": 1}}, "Unknown key 'optim.rate'"),
         ({"data": "nowhere"}, "no labelled data at 'nowhere'"),
         ({"run": {"precision": "fp8"}}, "must be bf16 or fp32"),
+        ({"run": {"log_every": 0}}, "run.log_every must be 1 or more, got 0"),
+        ({"run": {"eval_batch": 0}}, "run.eval_batch must be 1 or more, got 0"),
+        ({"run": {"device": "cuda:99"}}, "there is no "),
     ],
 )
 def test_what_is_wrong_with_a_recipe_is_one_sentence(

@@ -123,6 +123,9 @@ class ClassifierConfig:
             raise ValueError(
                 f"optim.steps and optim.batch must be 1 or more, got {self.optim.steps} and {self.optim.batch}"
             )
+        for name in ("log_every", "eval_every", "eval_rows", "eval_batch"):
+            if getattr(self.run, name) < 1:
+                raise ValueError(f"run.{name} must be 1 or more, got {getattr(self.run, name)}")
         if not 0 <= self.optim.undecided < 1:
             raise ValueError(f"optim.undecided must be 0 or more and below 1, got {self.optim.undecided}")
         if not 0 <= self.optim.given <= 1:

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
+from tta_diffusion.common.devices import find_device
 from tta_diffusion.control.alike import alike_ids, tie
 from tta_diffusion.control.classifier import ALIKE, WHOLE_SHEET
 from tta_diffusion.data.tokenizer import load_tokenizer
@@ -167,8 +168,9 @@ def even_loss(logits: Tensor) -> Tensor:
 
 
 def pick_device(name: str) -> torch.device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
+    """Any device of torch's; a GPU that is not there is said before anything is loaded."""
+    if name.startswith(("auto", "cuda")):
+        return torch.device(find_device(name))
     try:
         return torch.device(name)
     except RuntimeError as error:
