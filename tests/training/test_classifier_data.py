@@ -171,6 +171,7 @@ def test_wrong_pairs_are_never_linked_by_right_ones() -> None:
         ({"label": "stars"}, "has no column 'stars'"),
         ({"path": "nothing.jsonl"}, "matches 'nothing.jsonl'"),
         ({"classes": {7: "positive"}}, "is empty"),
+        ({"hold_out": 0.0}, "has no rows to validate on: give a source 'validation' files, or a share to 'hold_out'"),
         ({"classes": {1: "joyful"}}, "names the label 'joyful'"),
         ({"kinds": "plain"}, "Unknown key 'sentiment.sources.0..kinds'. Did you mean 'kind'?"),
         ({"kind": "poem"}, "Unknown text kind 'poem'"),

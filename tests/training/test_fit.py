@@ -73,6 +73,15 @@ def test_batches_are_cut_behind_their_longest_row(longest: int) -> None:
     assert int(batch.mask.sum()) == lengths.sum()
 
 
+def test_a_label_without_rows_is_named_and_no_other_takes_its_place() -> None:
+    ids = np.ones((4, 8), dtype=np.int64)
+    split = Split(ids, np.full(4, 8), np.ones(4, dtype=np.int64), np.zeros(4))
+    store = SimpleNamespace(train=split, labels=("a", "b"), task="mood", meta={"robust": False, "pairs": False})
+    for label in (None, 0, 1):
+        with pytest.raises(ValueError, match="no training row has the label 'a': check the sources of the task 'mood'"):
+            batches(store, FitSettings(batch=2), label)  # type: ignore[arg-type]
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="graphs are recorded on a GPU alone")
 def test_recorded_steps_are_the_same_steps() -> None:
     device = torch.device("cuda")

@@ -52,6 +52,9 @@ def batches(store: LabelledStore, settings: FitSettings, label: int | None = Non
     """The batch of a step: all labels as often as each other, or one label alone; cut behind its longest row."""
     optim = OptimSettings(batch=settings.batch, cut=0.0)
     rows = TrainingBatches(store, optim, settings.seed)
+    for number, name in enumerate(store.labels):
+        if not (store.train.labels == number).any():
+            raise ValueError(f"no training row has the label '{name}': check the sources of the task '{store.task}'")
     if label is not None:
         rows.classes = [rows.classes[label]]
 

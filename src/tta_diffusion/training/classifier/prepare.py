@@ -55,6 +55,7 @@ def prepare(
         outside |= {tuple(ids) for ids, _ in made[1] + made[2]}
     # Different texts can begin or end alike: what a cut leaves equal to the other half or to validation goes.
     examples["train"] = [[e for e in rows if tuple(e[0]) not in outside] for rows in examples["train"]]
+    check_rows(examples, task)
     counts = {
         source.name: {split: _counts(examples[split][i], task) for split in SPLITS}
         for i, source in enumerate(task.sources)
@@ -62,7 +63,7 @@ def prepare(
     with finished(Path(out), overwrite, META) as directory:
         digests = {}
         for split in SPLITS:
-            arrays = to_arrays(examples[split], packing, len(tokenizer), task)
+            arrays = to_arrays(examples[split], packing, len(tokenizer))
             arrays.save(directory / f"{split}.npz")
             digests[split] = arrays.digest()
         tokenizer.save_pretrained(directory / TOKENIZER)
@@ -117,11 +118,19 @@ def _unique(rows: list[Row], seen: set[str]) -> list[Row]:
     return kept
 
 
-def to_arrays(by_source: list[list[Example]], packing: Packing, vocab_size: int, task: Task) -> Split:
+def check_rows(examples: dict[str, list[list[Example]]], task: Task) -> None:
+    """There must be rows to learn from, and rows to measure on."""
+    if not any(examples["train"]):
+        raise ValueError(f"task '{task.name}' is empty: no text of its sources was left after cleaning")
+    if not any(examples["validation"]):
+        raise ValueError(
+            f"task '{task.name}' has no rows to validate on: give a source 'validation' files, or a share to 'hold_out'"
+        )
+
+
+def to_arrays(by_source: list[list[Example]], packing: Packing, vocab_size: int) -> Split:
     """Padded arrays; the rows of a source stay together (training shuffles them)."""
     flat = [(ids, label, i) for i, examples in enumerate(by_source) for ids, label in examples]
-    if not flat:
-        raise ValueError(f"task '{task.name}' is empty: no text of its sources was left after cleaning")
     ids = np.full((len(flat), packing.length), packing.pad, dtype=token_dtype(vocab_size))
     for row, (tokens, _, _) in zip(ids, flat, strict=True):
         row[: len(tokens)] = tokens
