@@ -210,6 +210,9 @@ def test_wrong_input(
         ([task, "--model", model_directory, "--scorer", "./nothing"], "the perplexity scorer './nothing'"),
         ([task, *here, "--sweep", "strength"], "not an axis"),
         ([task, *here, "--sweep", "x="], "not an axis"),
+        ([task, *here, "--sweep", "steps=2,0"], "steps must be at least 1"),  # and not after the first point
+        ([task, *here, "--sweep", "allocation=constant,adaptve"], "Did you mean 'adaptive'?"),
+        ([task, *here, "--sweep", "steps=2,3", "--no-score"], "a sweep is a table of scores: leave --no-score out"),
         ([task, "--model", "a", "--model", "b"], "several models need names"),
         (
             ["topic", *here, "--classifier", judge],

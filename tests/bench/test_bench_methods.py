@@ -185,6 +185,14 @@ def test_options_are_chosen_on_other_prompts(place: Path) -> None:
     assert len(MADE) == before
 
 
+def test_options_are_not_chosen_without_accuracy(place: Path) -> None:
+    text = (place / "other.yaml").read_text()
+    (place / "bare.yaml").write_text(yaml.safe_dump(yaml.safe_load(text) | {"metrics": ["diversity"]}))
+    tuning = Tuning({METHOD: {"loud": [1, 3]}}, {"task": str(place / "bare.yaml")})
+    with pytest.raises(ValueError, match="chosen by accuracy, which 'bare' lacks: take 'task' out"):
+        run_it(place, table(place), tuning=tuning)
+
+
 def test_choosing() -> None:
     def one(accuracy: float, perplexity: float | None) -> dict[str, Any]:
         return {"settings": {}, "accuracy": accuracy, "perplexity": perplexity}

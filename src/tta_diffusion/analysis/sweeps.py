@@ -19,7 +19,7 @@ from tta_diffusion.bench.plot import sweep_figure
 from tta_diffusion.bench.record import read_record
 from tta_diffusion.bench.results import RESULTS, read_results, score, summary_of
 from tta_diffusion.bench.run import Request, run
-from tta_diffusion.bench.sweep import SWEEP, Sweep, load_sweep, points, read_sweep, request_for
+from tta_diffusion.bench.sweep import SWEEP, Sweep, load_sweep, read_sweep, requests
 from tta_diffusion.bench.task import Task, load_task
 from tta_diffusion.common.atomic import replace_text
 
@@ -35,10 +35,9 @@ def stages_sweep(steps: tuple[int, ...]) -> Sweep:
 
 def collect_sweep(sweep: Sweep, base: Request, models: dict[str, str], out: Path) -> Path:
     """The texts of every point under `out`, as `tta bench sweep` lays them out; a killed one goes on."""
-    base = replace(base, settings=sweep.settings | base.settings, limit=base.limit or sweep.samples)
     done = []
-    for point in points(sweep, models):
-        directory, _ = run(request_for(point, base, models, out))
+    for point, request in requests(sweep, base, models, out):
+        directory, _ = run(request)
         done.append({"axes": point, "directory": str(directory.relative_to(out))})
     raw: dict[str, Any] = {"name": sweep.name, "x": sweep.across, "log": sweep.logarithmic, "metrics": sweep.metrics}
     raw |= {"paper": sweep.paper, "description": sweep.description, "task": sweep.task, "points": done}

@@ -70,6 +70,8 @@ def tune(tuning: Tuning, request: Request, task: Task, choice: ScorerChoice, out
     from tta_diffusion.baselines.guide import guide_directory
 
     stand_in = load_task(str(tuning.tasks[task.name]))
+    if "accuracy" not in stand_in.metrics:
+        raise ValueError(f"options are chosen by accuracy, which '{stand_in.name}' lacks: take '{task.name}' out")
     judge = str(guide_directory("", task.control))
     scorers = make_scorers(replace(choice, classifiers=(judge,), asked=NONE), stand_in)
     base = replace(request, task=task_of(stand_in, request.method), limit=tuning.samples, prompts=None)

@@ -128,6 +128,19 @@ def request_for(point: Point, base: Request, models: dict[str, str], out: Path) 
     )
 
 
+def requests(sweep: Sweep, base: Request, models: dict[str, str], out: Path) -> list[tuple[Point, Request]]:
+    """All points with their runs; what is wrong with the last should not show after the first."""
+    base = replace(base, settings=sweep.settings | base.settings, limit=base.limit or sweep.samples)
+    found = [(point, request_for(point, base, models, out)) for point in points(sweep, models)]
+    if base.method == "tta":
+        from tta_diffusion.allocation import parse_allocation
+        from tta_diffusion.settings import GenerationConfig
+
+        for _, request in found:
+            parse_allocation(GenerationConfig().override(request.all_settings).allocation)
+    return found
+
+
 def run_sweep(
     sweep: Sweep,
     base: Request,
@@ -139,10 +152,9 @@ def run_sweep(
     """Runs and scores every point; what is finished is not done again. None on all processes but the first."""
     world = World.from_environment()
     require("matplotlib", "matplotlib")  # missing, it should be missed before the runs, not after them
-    base = replace(base, settings=sweep.settings | base.settings, limit=base.limit or sweep.samples)
     done = []
-    for point in points(sweep, models):
-        directory, _ = run(request_for(point, base, models, out), world)
+    for point, request in requests(sweep, base, models, out):
+        directory, _ = run(request, world)
         if world.rank == 0:
             write_table(directory, score(directory, scorers, encoders=encoders))
             done.append({"axes": point, "directory": str(directory.relative_to(out))})

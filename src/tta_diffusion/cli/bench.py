@@ -147,6 +147,8 @@ def run_task(
     what = task_of(load_task(task), method)
     request = Request(what, method, one, file, chosen, seed, limit, prompts, data_dir, out, name, device, dtype)
     if sweep:
+        if not score:
+            raise ValueError("a sweep is a table of scores: leave --no-score out, or give its points one by one")
         grid = Sweep(f"{request.task.name} sweep", task, parse_axes(sweep))
         _run_sweep(grid, request, models, choice)
     else:
