@@ -72,8 +72,8 @@ def test_the_packages_guide_says_what_guides_our_model() -> None:
     found = torch.stack([guide.log_probs([text, "Great."], label) for label in ("negative", "positive")])
     torch.testing.assert_close(found.exp().sum(0), torch.ones(2, dtype=torch.float64))
     assert found[0, 0] > found[1, 0]
-    ids = torch.tensor([guide.classifier.encode(text)])
-    light = guide.classifier.model.light
+    ids = torch.tensor([guide.classifiers[0].encode(text)])
+    light = guide.classifiers[0].model.light
     wanted = light(light.get_input_embeddings()(ids), torch.ones_like(ids)).logits.log_softmax(-1)[0]
     torch.testing.assert_close(found[:, 0].float(), wanted, atol=1e-5, rtol=0)
-    assert guide.classifier.name == str(shipped_model() / "controls" / "sentiment")
+    assert guide.classifiers[0].name == str(shipped_model() / "controls" / "sentiment")

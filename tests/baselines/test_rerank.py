@@ -50,8 +50,8 @@ def test_the_guide_reads_as_the_classifier_does(model_directory: Path, pipeline:
     guide = load_guide(str(model_directory / "controls" / "sentiment"), "sentiment", "cpu")
     found = torch.stack([guide.log_probs(texts, label) for label in ("negative", "positive")])
     torch.testing.assert_close(found.exp().sum(0), torch.ones(2, dtype=torch.float64))
-    ids = torch.tensor([guide.classifier.encode(texts[0])])
-    wanted = guide.classifier.model(ids).logits.log_softmax(-1)[0]
+    ids = torch.tensor([guide.classifiers[0].encode(texts[0])])
+    wanted = guide.classifiers[0].model(ids).logits.log_softmax(-1)[0]
     torch.testing.assert_close(found[:, 0].float(), wanted, atol=1e-5, rtol=0)
 
 

@@ -54,7 +54,7 @@ def test_a_packed_model_is_the_model(packed, pipeline):
         torch.testing.assert_close(loaded.denoiser.state_dict()[name], weight, rtol=0, atol=0.01)
     first = loaded("the pizza", **SETTINGS).texts
     assert first == loaded("the pizza", **SETTINGS).texts
-    one, other = (p.library.classifier("sentiment", "positive") for p in (loaded, pipeline))
+    (one,), (other,) = (p.library.classifiers("sentiment", "positive") for p in (loaded, pipeline))
     ids = torch.tensor([[5, 6, 7, 8]])
     with torch.no_grad():
         torch.testing.assert_close(one.model(ids).logits, other.model(ids).logits, rtol=0.05, atol=0.05)

@@ -1,4 +1,4 @@
-"""The classifier that guides our own model, as a reader of finished texts: for baselines that choose among texts."""
+"""The classifiers that guide our own model, as readers of finished texts: for baselines that choose among texts."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from tta_diffusion.assets import find_model
+from tta_diffusion.control.bundled import panel_of
 from tta_diffusion.control.classifier import load_classifier
 from tta_diffusion.data.tokenizer import load_tokenizer
 from tta_diffusion.evaluation.control import TextClassifier
@@ -22,12 +23,12 @@ from tta_diffusion.pipeline import CONTROLS
 
 @dataclass(frozen=True)
 class Guide:
-    classifier: TextClassifier
+    classifiers: tuple[TextClassifier, ...]
 
     def log_probs(self, texts: Sequence[str], label: str) -> Tensor:
-        """(N,) log p(label | text), float64 on the CPU."""
-        found = self.classifier.probabilities(texts)[:, self.classifier.label(label)]
-        return torch.from_numpy(np.log(found.clip(min=1e-300)))
+        """(N,) log p(label | text), the mean of all classifiers', float64 on the CPU."""
+        found = [one.probabilities(texts)[:, one.label(label)] for one in self.classifiers]
+        return torch.from_numpy(np.log(np.stack(found).clip(min=1e-300)).mean(0))
 
 
 def guide_directory(directory: str, control: str, model: str = "") -> Path:
@@ -39,15 +40,17 @@ def guide_directory(directory: str, control: str, model: str = "") -> Path:
 
 
 def load_guide(directory: str, control: str, device: torch.device | str) -> Guide:
-    return Guide(load_reader(guide_directory(directory, control), device, batch_size=256))
+    path = guide_directory(directory, control)
+    return Guide(tuple(load_reader(one, device, batch_size=256) for one in (path, *panel_of(path))))
 
 
 def load_reader(directory: str | Path, device: torch.device | str, batch_size: int = 32) -> TextClassifier:
     """A classifier that reads texts, from a directory of its own or inside a packed model, which has one tokenizer."""
     path = Path(directory)
-    if not path.is_dir() or any(path.glob("tokenizer*")) or path.parent.name != CONTROLS:
+    packed = next((above for above in path.parents if above.name == CONTROLS), None)
+    if not path.is_dir() or any(path.glob("tokenizer*")) or packed is None:
         return TextClassifier.from_pretrained(directory, device, batch_size)
-    tokenizer = load_tokenizer(path.parents[1])
+    tokenizer = load_tokenizer(packed.parent)
     model = load_classifier(path, "0", path.name, tokenizer, beside=True).model.to(device)
     reads = model if isinstance(model, PreTrainedModel) else ReadsTokens(model)
     return TextClassifier(reads, tokenizer, str(path), batch_size)  # type: ignore[arg-type]

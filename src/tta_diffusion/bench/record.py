@@ -114,10 +114,11 @@ def _digest(files: list[Path]) -> str:
 
 def guide_fingerprint(model: str | Path, *controls: str) -> str:
     """Of the classifiers that a model brings for controls; empty where it brings none."""
-    from tta_diffusion.control.words import WORDS  # and torch, which texts of other methods do not need
+    from tta_diffusion.control.bundled import PANEL, WORDS
     from tta_diffusion.pipeline import CONTROLS
 
-    found = [fingerprint(Path(model) / CONTROLS / control, WORDS) for control in controls if model and control]
+    others = (WORDS, f"{PANEL}/*/*.safetensors")
+    found = [fingerprint(Path(model) / CONTROLS / control, *others) for control in controls if model and control]
     return " ".join(filter(None, found))
 
 

@@ -1,4 +1,12 @@
-"""The controls that a model brings: a directory each, with a classifier, lists of words, or both."""
+"""The controls that a model brings: a directory each, with a classifier, lists of words, or both.
+
+A classifier may have others beside it, a directory each under `panel`, and a text must convince all of them: guidance
+finds what a network takes for its label by mistake, and networks that learnt otherwise make other mistakes.
+
+    score(text) = sum_k log p_k(y | text),    reported is  p = exp( mean_k log p_k(y | text) )
+
+Each is pushed as a control of its own would be, so that one that is sure does not silence one that is not.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +14,7 @@ from pathlib import Path
 
 from tta_diffusion.common.atomic import read_object
 
-CONFIG, WORDS = "config.json", "words.json"
+CONFIG, WORDS, PANEL = "config.json", "words.json", "panel"
 
 
 def bundled(directory: Path | None) -> dict[str, Path]:
@@ -15,6 +23,11 @@ def bundled(directory: Path | None) -> dict[str, Path]:
         return {}
     found = (path for path in sorted(directory.iterdir()) if any((path / name).is_file() for name in (CONFIG, WORDS)))
     return {path.name: path for path in found}
+
+
+def panel_of(directory: str | Path) -> list[Path]:
+    """The directories of the classifiers that judge beside the one of a control, by name."""
+    return sorted(path.parent for path in Path(directory).glob(f"{PANEL}/*/{CONFIG}"))
 
 
 def labels_of(directory: Path) -> list[str]:

@@ -6,7 +6,7 @@ import json
 import math
 import weakref
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tta_diffusion.common.registry import closest
 from tta_diffusion.control.alike import alike_ids, tie
-from tta_diffusion.control.bundled import CONFIG
+from tta_diffusion.control.bundled import CONFIG, panel_of
 from tta_diffusion.control.chunked import judge_in_chunks
 from tta_diffusion.control.objective import Judgement, SoftText
 from tta_diffusion.control.words import WordExperts, WordLists
@@ -169,6 +169,15 @@ def load_classifier(
         labels = [model.config.id2label[i] for i in range(len(model.config.id2label))]
         model = WordExperts(lists, lists.table(labels, tokenizer), model)
     return AttributeObjective(name, model, label_index(model, label, name), weight=lists.weight if lists else 1.0)
+
+
+def load_panel(
+    name_or_dir: str | Path, label: str, name: str, tokenizer: PreTrainedTokenizerBase, beside: bool = False
+) -> list[AttributeObjective]:
+    """The classifier of a control, and those that judge with it (`control.bundled`); all have its name and weight."""
+    first = load_classifier(name_or_dir, label, name, tokenizer, beside)
+    others = [load_classifier(path, label, name, tokenizer, beside) for path in panel_of(name_or_dir)]
+    return [first, *(replace(other, weight=first.weight) for other in others)]
 
 
 def _tokenizer(name_or_dir: str | Path) -> PreTrainedTokenizerBase:

@@ -215,8 +215,12 @@ class Guidance:
         return total
 
     def probabilities(self, ids: Tensor, canvas: Canvas, vocab_size: int, u: float) -> dict[str, Tensor]:
-        """p(y | text) (B,) of every judging objective on hard tokens (B, L), for traces."""
-        return {o.name: judgement.log_prob.exp() for o, _, judgement in self._judged(ids, canvas, vocab_size, u)}
+        """p(y | text) (B,) by the name of every judging objective on hard tokens (B, L), for traces; of several that
+        share a name, the geometric mean."""
+        found: dict[str, list[Tensor]] = {}
+        for objective, _, judgement in self._judged(ids, canvas, vocab_size, u):
+            found.setdefault(objective.name, []).append(judgement.log_prob)
+        return {name: torch.stack(each).mean(0).exp() for name, each in found.items()}
 
     def scores(self, ids: Tensor, canvas: Canvas, vocab_size: int) -> Tensor:
         """(B,) sum_j w_j score_j of finished texts (B, L); what is not a number is the worst."""

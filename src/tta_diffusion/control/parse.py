@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tta_diffusion.common.registry import Registry, closest
 from tta_diffusion.control.bundled import bundled
-from tta_diffusion.control.classifier import load_classifier
+from tta_diffusion.control.classifier import load_panel
 from tta_diffusion.control.constraints import InfillObjective, LengthObjective, parse_keywords, parse_template
 from tta_diffusion.control.free_guidance import Labels, find_label
 from tta_diffusion.control.lexical.network import LexicalNetwork
@@ -39,7 +39,7 @@ class ControlLibrary:
     directory: Path | None = None
     networks: dict[str, LexicalNetwork] = field(default_factory=dict)  # of lexical controls
     labels: Labels = field(default_factory=dict)  # that the denoiser itself is told, in the place of a classifier
-    _loaded: dict[tuple[str, str], Objective] = field(default_factory=dict)
+    _loaded: dict[tuple[str, str], list[Objective]] = field(default_factory=dict)
 
     @property
     def bundled(self) -> dict[str, Path]:
@@ -60,12 +60,13 @@ class ControlLibrary:
         """Where the tokens of a text stand in it."""
         return given_spans(self.tokenizer, text)
 
-    def classifier(self, name: str, label: str) -> Objective:
-        """A classifier with one of its labels as the target, loaded once; or a tree, a span, parts of speech."""
+    def classifiers(self, name: str, label: str) -> list[Objective]:
+        """A classifier with one of its labels as the target, and those beside it, loaded once; or a tree, a span, parts
+        of speech."""
         if name in LEXICAL_CONTROLS:
-            return parse_lexical(name, label, self)
+            return [parse_lexical(name, label, self)]
         if name in self.labels:
-            return find_label(name, label, self.labels)
+            return [find_label(name, label, self.labels)]
         if (name, label) not in self._loaded:
             path: str | Path | None = self.bundled.get(name)
             beside = path is not None
@@ -74,7 +75,7 @@ class ControlLibrary:
             if path is None:
                 known = [*self.labels, *self.bundled, *HARD_CONTROLS, *LEXICAL_CONTROLS]
                 raise ValueError(f"Unknown control '{name}'.{closest(name, known)}")
-            self._loaded[name, label] = load_classifier(path, label, name, self.tokenizer, beside)
+            self._loaded[name, label] = [*load_panel(path, label, name, self.tokenizer, beside)]
         return self._loaded[name, label]
 
 
@@ -105,7 +106,7 @@ def parse_controls(specs: Controls, library: ControlLibrary) -> list[tuple[Objec
         return []
     several = isinstance(specs, list) or (isinstance(specs, tuple) and not _is_pair(specs))
     each = cast(Sequence[ControlSpec], specs if several else [specs])
-    parsed = [_parse(spec, library) for spec in each]
+    parsed = [pair for spec in each for pair in _parse(spec, library)]
     if len(ends := [one.name for one, _ in parsed if isinstance(one, LengthObjective | InfillObjective)]) > 1:
         raise ValueError(f"{' and '.join(ends)} both say where the text ends: leave one out")
     return sorted(parsed, key=lambda pair: not isinstance(pair[0], LengthObjective))
@@ -116,24 +117,24 @@ def _is_pair(spec: tuple[Any, ...]) -> bool:
     return len(spec) == 2 and isinstance(spec[1], Real)
 
 
-def _parse(spec: ControlSpec, library: ControlLibrary) -> tuple[Objective, float]:
+def _parse(spec: ControlSpec, library: ControlLibrary) -> list[tuple[Objective, float]]:
+    """One, or as many as there are classifiers of a control."""
     if isinstance(spec, tuple):
         if not _is_pair(spec):
             raise ValueError(f"{spec!r} is not a control: write name=value, or a pair of one and its weight")
-        return _parse(spec[0], library)[0], float(spec[1])
+        return [(objective, float(spec[1])) for objective, _ in _parse(spec[0], library)]
     if not isinstance(spec, str):
-        return spec, 1.0
+        return [(spec, 1.0)]
     name, equals, value = spec.partition("=")
     name = name.strip()
     if not equals or not name or not value.strip():
         raise ValueError(f"'{spec}' is not a control: write name=value, like sentiment=negative or length=20")
     if name in HARD_CONTROLS:
-        return HARD_CONTROLS.get(name)(value.strip(), library), 1.0
+        return [(HARD_CONTROLS.get(name)(value.strip(), library), 1.0)]
     label, at, weight = value.strip().rpartition("@")
     if not at:
-        objective = library.classifier(name, value.strip())
-        return objective, getattr(objective, "weight", 1.0)
-    return library.classifier(name, label), _weight(weight, spec)
+        return [(one, getattr(one, "weight", 1.0)) for one in library.classifiers(name, value.strip())]
+    return [(one, _weight(weight, spec)) for one in library.classifiers(name, label)]
 
 
 def _weight(text: str, spec: str) -> float:

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from tta_diffusion.common.atomic import finished
 from tta_diffusion.control.bundled import CONFIG as CLASSIFIER
-from tta_diffusion.control.bundled import WORDS, bundled
+from tta_diffusion.control.bundled import PANEL, WORDS, bundled, panel_of
 from tta_diffusion.control.classifier import check_vocabulary
 from tta_diffusion.control.lexical.network import CONFIG as LEXICAL
 from tta_diffusion.denoiser import quantised
@@ -90,6 +90,8 @@ def _pack_control(source: Path, target: Path, tokenizer: PreTrainedTokenizerBase
     _copy(source, target, (CARD, CLASSIFIER, LEXICAL, WORDS))
     if any((source / name).is_file() for name in (CLASSIFIER, LEXICAL)):
         quantised.write(read_weights(source), target)
+    for path in panel_of(source):
+        _pack_control(path, target / PANEL / path.name, tokenizer)
 
 
 def _tokenizer(directory: Path) -> PreTrainedTokenizerBase:

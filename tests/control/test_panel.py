@@ -1,0 +1,93 @@
+"""Several classifiers of one control: a text must convince each of them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from conftest import make_classifier
+from tta_diffusion.baselines.guide import Guide, load_guide, load_reader
+from tta_diffusion.bench.record import guide_fingerprint
+from tta_diffusion.control.bundled import panel_of
+from tta_diffusion.packaging.pack import pack
+from tta_diffusion.pipeline import TTAPipeline
+
+ASKED = {"control": "sentiment=positive", "steps": 4, "seed": 3, "num_samples": 2, "strength": 300}
+
+
+@pytest.fixture
+def panel(model_directory: Path, tmp_path: Path) -> Path:
+    """A model whose sentiment has a second classifier, which came out of another seed."""
+    directory = Path(shutil.copytree(model_directory, tmp_path / "model"))
+    other = directory / "controls/sentiment/panel/other"
+    shutil.copytree(directory / "controls/sentiment", other, ignore=shutil.ignore_patterns("panel"))
+    pipe = TTAPipeline.from_pretrained(directory)
+    make_classifier(len(pipe.tokenizer), seed=9).save_pretrained(other)
+    return directory
+
+
+def test_a_panel_is_its_members_as_controls_of_their_own(panel: Path, pipeline: TTAPipeline) -> None:
+    member = panel_of(panel / "controls/sentiment")[0]
+    both = pipeline(**ASKED | {"control": ["sentiment=positive", f"{member}=positive"]})
+    one = TTAPipeline.from_pretrained(panel)(**ASKED)
+    assert torch.equal(one.sequences, both.sequences)
+    assert not torch.equal(one.sequences, pipeline(**ASKED).sequences)
+
+
+def test_a_panel_of_one_opinion_pushes_twice(panel: Path, pipeline: TTAPipeline) -> None:
+    for file in (panel / "controls/sentiment").iterdir():
+        if file.is_file():
+            shutil.copy(file, panel / "controls/sentiment/panel/other")
+    one = TTAPipeline.from_pretrained(panel)(**ASKED)
+    assert torch.equal(one.sequences, pipeline(**ASKED | {"control": "sentiment=positive@2"}).sequences)
+
+
+def test_the_weight_is_that_of_each(panel: Path) -> None:
+    pipe = TTAPipeline.from_pretrained(panel)
+    texts = pipe(**ASKED | {"control": "sentiment=positive@0"}).texts
+    assert texts == pipe(**ASKED | {"strength": 0}).texts
+
+
+def test_one_probability_is_reported(panel: Path, pipeline: TTAPipeline) -> None:
+    member = panel_of(panel / "controls/sentiment")[0]
+    together = TTAPipeline.from_pretrained(panel)(**ASKED, return_trace=True)
+    apart = pipeline(**ASKED | {"control": ["sentiment=positive", f"{member}=positive"]}, return_trace=True)
+    for one, two in zip(together.traces, apart.traces, strict=True):
+        assert set(one.probability) == {"sentiment"}
+        mean = torch.tensor([two.probability[name]["after"] for name in ("sentiment", str(member))]).log().mean(0).exp()
+        torch.testing.assert_close(torch.tensor(one.probability["sentiment"]["after"]), mean)
+
+
+def test_another_member_is_another_guide(panel: Path, model_directory: Path) -> None:
+    before = guide_fingerprint(panel, "sentiment")
+    assert before != guide_fingerprint(model_directory, "sentiment")
+    make_classifier(len(TTAPipeline.from_pretrained(panel).tokenizer), seed=8).save_pretrained(
+        panel / "controls/sentiment/panel/other"
+    )
+    assert guide_fingerprint(panel, "sentiment") != before
+
+
+def test_a_panel_is_packed(panel: Path, tmp_path: Path) -> None:
+    packed = pack(panel, tmp_path / "packed").directory
+    other = packed / "controls/sentiment/panel/other"
+    assert {path.name for path in other.iterdir()} == {"config.json", "model-int8-00001-of-00001.safetensors"}
+    assert len(TTAPipeline.from_pretrained(packed).library.classifiers("sentiment", "positive")) == 2
+
+
+def test_a_member_without_the_label_is_said(panel: Path) -> None:
+    config = panel / "controls/sentiment/panel/other/config.json"
+    config.write_text(config.read_text().replace('"positive"', '"joyful"'))
+    with pytest.raises(ValueError, match="has no label 'positive'"):
+        TTAPipeline.from_pretrained(panel)(**ASKED)
+
+
+def test_who_chooses_among_texts_asks_all(panel: Path) -> None:
+    texts = ["the pizza is good", "the pizza is bad"]
+    controls = panel / "controls/sentiment"
+    first, other = (Guide((load_reader(place, "cpu"),)) for place in (controls, *panel_of(controls)))
+    found = load_guide(str(controls), "sentiment", "cpu").log_probs(texts, "positive")
+    mean = torch.stack([one.log_probs(texts, "positive") for one in (first, other)]).mean(0)
+    torch.testing.assert_close(found, mean)
