@@ -61,6 +61,27 @@ def test_a_packed_model_is_the_model(packed, pipeline):
     assert not one.model.training
 
 
+@pytest.mark.parametrize(("bits", "apart"), [(6, 0.05), (4, 0.2)])
+def test_classifiers_may_have_fewer_bits(bits, apart, model_directory, pipeline, tmp_path):
+    directory = pack(model_directory, tmp_path / "small", control_bits=bits).directory
+    (control,) = (directory / "controls/sentiment").glob("*.safetensors")
+    assert control.name == f"model-int{bits}-00001-of-00001.safetensors"
+    assert {path.name for path in directory.glob("*.safetensors")} == {"model-int8-00001-of-00001.safetensors"}
+    (one,), (other,) = (
+        p.library.classifiers("sentiment", "positive") for p in (TTAPipeline.from_pretrained(directory), pipeline)
+    )
+    for name, weight in other.model.state_dict().items():
+        if weight.ndim == 2:
+            error = (one.model.state_dict()[name] - weight).norm() / weight.norm()
+            assert 0 < error < apart, name
+
+
+def test_bits_of_classifiers_are_checked_first(model_directory, tmp_path):
+    with pytest.raises(ValueError, match="4 to 8 bits, not 3"):
+        pack(model_directory, tmp_path / "small", control_bits=3)
+    assert not (tmp_path / "small").exists()
+
+
 def test_the_networks_of_trees_and_tags_are_packed_too(model_directory, tokenizer, tmp_path):
     source = Path(shutil.copytree(model_directory, tmp_path / "source"))
     config = LexicalConfig(SPANS, ("", "NP", "S"), tiny_backbone(len(tokenizer)))

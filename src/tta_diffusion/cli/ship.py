@@ -24,6 +24,7 @@ def pack_model(
         Path | None,
         typer.Option(metavar="DIR", help="Prepared corpus; with fewer than 8 bits, rounding minds what layers read."),
     ] = None,
+    control_bits: Annotated[int, typer.Option(help="Bits of the classifiers' matrices, 4 to 8.")] = 8,
 ) -> None:
     """Write a model and its classifiers in 8 bits or fewer, no file above 50 MB, with one tokenizer for all.
 
@@ -32,7 +33,7 @@ def pack_model(
     """
     from tta_diffusion.packaging.pack import pack
 
-    packed = pack(source, target, controls, overwrite, bits, data)
+    packed = pack(source, target, controls, overwrite, bits, data, control_bits)
     width = max(map(len, packed.files))
     for name, size in packed.files.items():
         typer.echo(f"{name:<{width}}  {size / 1e6:8.2f} MB")

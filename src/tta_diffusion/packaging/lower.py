@@ -1,4 +1,4 @@
-"""The matrices of a denoiser's layers in fewer than 8 bits."""
+"""The matrices of a denoiser's layers, or of a classifier, in fewer than 8 bits."""
 
 from __future__ import annotations
 
@@ -17,16 +17,21 @@ _LAYER = re.compile(r"\.\d+\.")  # what is repeated has a number in its name; ta
 EXTRA = {"v_proj": 2, "q_proj": -1}
 
 
-def check_bits(bits: int, data: str | Path | None) -> None:
+def check_bits(bits: int, data: str | Path | None = None) -> None:
     if bits not in (*few_bits.BITS, 8):
         raise ValueError(f"a model is packed in 4 to 8 bits, not {bits}")
     if bits == 8 and data is not None:
         raise ValueError("a corpus is of use with fewer than 8 bits only: leave --data out, or choose --bits 5")
 
 
+def matrices(state: Mapping[str, Tensor]) -> list[str]:
+    """The names of those that can have fewer bits."""
+    return [name for name, weight in state.items() if weight.ndim == 2 and weight.shape[1] > 1]
+
+
 def plan(state: Mapping[str, Tensor], bits: int) -> dict[str, int]:
     """The bits of each of the layers' matrices, by name."""
-    names = [name for name, weight in state.items() if _LAYER.search(name) and weight.ndim == 2 and weight.shape[1] > 1]
+    names = [name for name in matrices(state) if _LAYER.search(name)]
     extra = {name: EXTRA.get(name.split(".")[-2], 0) for name in names}
     return {name: min(max(bits + extra[name], few_bits.BITS[0]), few_bits.BITS[-1]) for name in names}
 

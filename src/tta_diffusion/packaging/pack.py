@@ -17,7 +17,7 @@ from tta_diffusion.control.lexical.network import CONFIG as LEXICAL
 from tta_diffusion.denoiser import quantised
 from tta_diffusion.denoiser.checkpoint import CONFIG, load_config, read_weights
 from tta_diffusion.packaging.calibration import calibrate
-from tta_diffusion.packaging.lower import check_bits, lower, plan
+from tta_diffusion.packaging.lower import check_bits, lower, matrices, plan
 from tta_diffusion.pipeline import CONTROLS
 
 RECORD = "run.json"  # what training says about a model
@@ -44,6 +44,7 @@ def pack(
     overwrite: bool = False,
     bits: int = 8,
     data: str | Path | None = None,
+    control_bits: int = 8,
 ) -> Packed:
     """Writes `source` to the directory `target`, which appears when it is complete.
 
@@ -51,9 +52,11 @@ def pack(
         controls: the directory of the classifiers, by name; None: `source`/controls.
         bits: of the matrices of the denoiser's layers, more or less (`lower`); all others have 8.
         data: a prepared corpus, for fewer than 8 bits: rounding then minds what the layers read (`compensation`).
+        control_bits: of the classifiers' matrices, their tables among them.
     """
     source, target = Path(source), Path(target)
     check_bits(bits, data)
+    check_bits(control_bits)
     if source.resolve() == target.resolve():
         raise ValueError(f"'{target}' is the model itself: choose another directory, or its full weights are lost")
     config, tokenizer = load_config(source), _tokenizer(source)
@@ -68,7 +71,7 @@ def pack(
         grams = calibrate(source, data) if data is not None else None
         quantised.write(state, temporary, few=lower(state, plan(state, bits), grams) if bits < 8 else None)
         for name, path in found.items():
-            _pack_control(path, temporary / CONTROLS / name, tokenizer)
+            _pack_control(path, temporary / CONTROLS / name, tokenizer, control_bits)
     files = {str(path.relative_to(target)): path.stat().st_size for path in sorted(target.rglob("*")) if path.is_file()}
     return Packed(target, files)
 
@@ -82,16 +85,17 @@ def _controls(source: Path, controls: str | Path | None) -> dict[str, Path]:
     return found
 
 
-def _pack_control(source: Path, target: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+def _pack_control(source: Path, target: Path, tokenizer: PreTrainedTokenizerBase, bits: int) -> None:
     """A control without its tokenizer, once that has turned out to be the denoiser's; words need no network."""
     if any(source.glob("tokenizer*")):
         check_vocabulary(_tokenizer(source), tokenizer, str(source))
     target.mkdir(parents=True)
     _copy(source, target, (CARD, CLASSIFIER, LEXICAL, WORDS))
     if any((source / name).is_file() for name in (CLASSIFIER, LEXICAL)):
-        quantised.write(read_weights(source), target)
+        state = read_weights(source)
+        quantised.write(state, target, few=lower(state, dict.fromkeys(matrices(state), bits)) if bits < 8 else None)
     for path in panel_of(source):
-        _pack_control(path, target / PANEL / path.name, tokenizer)
+        _pack_control(path, target / PANEL / path.name, tokenizer, bits)
 
 
 def _tokenizer(directory: Path) -> PreTrainedTokenizerBase:
