@@ -1,19 +1,23 @@
-"""What guidance writes when it fools its classifier: questions, and numbers without a subject.
+"""What guidance writes when it fools its classifier: questions, numbers without a subject, and "no, not, nothing".
 
     python benchmarks/tells.py RUN [RUN ...] [--people people.txt]
 
 For every label of each run of `tta bench`: the share of texts with a question mark, and of words with a digit in them,
-in what follows the prompt; 95 % intervals over texts. `--people` reads a text a line, for comparison. Judges hardly
-notice either: a text that asks "How? Why?" counts as negative.
+and of words that negate, in what follows the prompt; 95 % intervals over texts. `--people` reads a text a line, for
+comparison. Judges hardly notice any: a text that asks "How? Why?", or says no to everything, counts as negative.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 from tta_diffusion.common.atomic import read_lines
+from tta_diffusion.control.alike import NEGATIONS
 from tta_diffusion.evaluation.bootstrap import interval
+
+NEGATING = set(NEGATIONS.split())
 
 
 def main() -> None:
@@ -32,14 +36,21 @@ def main() -> None:
 
 def show(name: str, texts: list[str]) -> None:
     asking = interval([100.0 * ("?" in text) for text in texts])
-    digits = interval([100.0 * share_of_digits(text) for text in texts])
-    spans = [f"{found.mean:.1f} [{found.low:.1f}, {found.high:.1f}]" for found in (asking, digits)]
-    print(f"{name}: {len(texts)} texts, {spans[0]} % ask, {spans[1]} % of the words have a digit")
+    digits = interval([100.0 * share(text, lambda word: any(c.isdigit() for c in word)) for text in texts])
+    negating = interval([100.0 * share(text, negates) for text in texts])
+    spans = [f"{found.mean:.1f} [{found.low:.1f}, {found.high:.1f}]" for found in (asking, digits, negating)]
+    print(f"{name}: {len(texts)} texts, {spans[0]} % ask, {spans[1]} % of the words have a digit, {spans[2]} % negate")
 
 
-def share_of_digits(text: str) -> float:
+def share(text: str, counts: Callable[[str], bool]) -> float:
+    """Of the words of a text."""
     words = text.split()
-    return sum(any(c.isdigit() for c in word) for word in words) / max(1, len(words))
+    return sum(map(counts, words)) / max(1, len(words))
+
+
+def negates(word: str) -> bool:
+    bare = word.lower().replace("’", "'").strip(".,;:!?\"'()[]-")
+    return bare in NEGATING or bare.endswith("n't")
 
 
 if __name__ == "__main__":
