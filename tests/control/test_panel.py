@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from conftest import make_classifier
 from tta_diffusion.baselines.guide import Guide, load_guide, load_reader
 from tta_diffusion.bench.record import guide_fingerprint
 from tta_diffusion.control.bundled import panel_of
+from tta_diffusion.control.words import WordExperts
 from tta_diffusion.packaging.pack import pack
 from tta_diffusion.pipeline import TTAPipeline
 
@@ -75,6 +77,18 @@ def test_a_panel_is_packed(panel: Path, tmp_path: Path) -> None:
     other = packed / "controls/sentiment/panel/other"
     assert {path.name for path in other.iterdir()} == {"config.json", "model-int8-00001-of-00001.safetensors"}
     assert len(TTAPipeline.from_pretrained(packed).library.classifiers("sentiment", "positive")) == 2
+
+
+def test_a_member_may_be_words_alone(panel: Path, model_directory: Path) -> None:
+    other = panel / "controls/sentiment/panel/other"
+    shutil.rmtree(other)
+    other.mkdir()
+    words = {"nats": 2, "weight": 5, "words": {"negative": ["bad", "hate"], "positive": ["good", "love"]}}
+    (other / "words.json").write_text(json.dumps(words))
+    network, list_of_words = TTAPipeline.from_pretrained(panel).library.classifiers("sentiment", "positive")
+    assert isinstance(list_of_words.model, WordExperts)
+    assert list_of_words.weight == network.weight == 1
+    assert guide_fingerprint(panel, "sentiment") != guide_fingerprint(model_directory, "sentiment")
 
 
 def test_a_member_without_the_label_is_said(panel: Path) -> None:

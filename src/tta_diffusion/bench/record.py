@@ -117,7 +117,7 @@ def guide_fingerprint(model: str | Path, *controls: str) -> str:
     from tta_diffusion.control.bundled import PANEL, WORDS
     from tta_diffusion.pipeline import CONTROLS
 
-    others = (WORDS, f"{PANEL}/*/*.safetensors")
+    others = (WORDS, f"{PANEL}/*/*.safetensors", f"{PANEL}/*/{WORDS}")
     found = [fingerprint(Path(model) / CONTROLS / control, *others) for control in controls if model and control]
     return " ".join(filter(None, found))
 

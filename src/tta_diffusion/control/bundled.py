@@ -27,7 +27,7 @@ def bundled(directory: Path | None) -> dict[str, Path]:
 
 def panel_of(directory: str | Path) -> list[Path]:
     """The directories of the classifiers that judge beside the one of a control, by name."""
-    return sorted(path.parent for path in Path(directory).glob(f"{PANEL}/*/{CONFIG}"))
+    return list(bundled(Path(directory) / PANEL).values())
 
 
 def labels_of(directory: Path) -> list[str]:
