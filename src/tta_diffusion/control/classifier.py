@@ -6,7 +6,7 @@ import json
 import math
 import weakref
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -174,10 +174,8 @@ def load_classifier(
 def load_panel(
     name_or_dir: str | Path, label: str, name: str, tokenizer: PreTrainedTokenizerBase, beside: bool = False
 ) -> list[AttributeObjective]:
-    """The classifier of a control, and those that judge with it (`control.bundled`); all have its name and weight."""
-    first = load_classifier(name_or_dir, label, name, tokenizer, beside)
-    others = [load_classifier(path, label, name, tokenizer, beside) for path in panel_of(name_or_dir)]
-    return [first, *(replace(other, weight=first.weight) for other in others)]
+    """The classifier of a control, and those that judge with it under its name (`control.bundled`)."""
+    return [load_classifier(path, label, name, tokenizer, beside) for path in (name_or_dir, *panel_of(name_or_dir))]
 
 
 def _tokenizer(name_or_dir: str | Path) -> PreTrainedTokenizerBase:
