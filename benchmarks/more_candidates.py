@@ -27,15 +27,14 @@ METRICS = ("accuracy", "perplexity")
 
 
 def guide_score(pipeline: TTAPipeline, control: str, sample: Sample) -> float:
-    """log p(label | text) under the classifier that guided."""
+    """Sum of log p(label | text) under the classifiers that guided."""
     length, special = pipeline.denoiser.config.length, pipeline.special
     lead = [] if special.start is None else [special.start]
     tokens = [*lead, *pipeline.library.tokenise(sample.text), special.end][:length]
     sheet = Canvas.blank(1, length, special)
     ids = torch.nn.functional.pad(torch.tensor([tokens]), (0, length - len(tokens)), value=special.pad)
-    judged = pipeline.library.classifier(control, sample.label).judge(HardText(ids, sheet, 0.0))
-    assert judged is not None
-    return float(judged.log_prob)
+    judged = [one.judge(HardText(ids, sheet, 0.0)) for one in pipeline.library.classifiers(control, sample.label)]
+    return sum(float(one.log_prob) for one in judged if one is not None)
 
 
 def main() -> None:

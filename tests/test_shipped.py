@@ -94,7 +94,8 @@ def test_its_topics_need_words(shipped: TTAPipeline) -> None:
     for text in (" people who were to say to people who were to say to them", " troops and the elections in Iraq"):
         ids = [lead, *shipped.library.tokenise(text)]
         sheet = Canvas.blank(1, len(ids), shipped.special).pin(0, 0, ids)
-        judged = shipped.library.classifier("topic", "world").judge(HardText(sheet.ids, sheet, 0.0))
+        (classifier,) = shipped.library.classifiers("topic", "world")
+        judged = classifier.judge(HardText(sheet.ids, sheet, 0.0))
         chance[text] = float(judged.log_prob.exp())
     common, news = chance.values()
     assert common < 0.4
