@@ -153,17 +153,16 @@ def test_how_many_is_part_of_a_recording_and_checked():
 
 
 @pytest.mark.parametrize(
-    ("batch", "length", "device", "dtype", "texts"),
+    ("batch", "length", "device", "texts"),
     [
-        (32, 64, "cpu", torch.float32, 4),
-        (4, 512, "cpu", torch.float32, 1),
-        (4, 4096, "cpu", torch.float32, 1),
-        (32, 64, "cuda", torch.bfloat16, 16),
-        (32, 64, "cuda", torch.float32, 32),
-        (8, 64, "cuda", torch.bfloat16, 16),
-        (8, 512, "cuda", torch.bfloat16, 4),
-        (751, 64, "cuda", torch.float32, 376),
+        (32, 64, "cpu", 4),
+        (4, 512, "cpu", 1),
+        (4, 4096, "cpu", 1),
+        (32, 64, "cuda", 32),
+        (8, 64, "cuda", 32),
+        (8, 512, "cuda", 4),
+        (751, 64, "cuda", 376),
     ],
 )
-def test_a_gpu_judges_a_batch_in_two_pieces_and_a_cpu_in_small_ones(batch, length, device, dtype, texts):
-    assert texts_at_once(batch, length, device, dtype) == texts
+def test_a_gpu_judges_a_large_batch_in_two_pieces_and_a_cpu_in_small_ones(batch, length, device, texts):
+    assert texts_at_once(batch, length, device) == texts

@@ -32,9 +32,8 @@ if TYPE_CHECKING:
 WHOLE_SHEET = "whole_sheet"  # a classifier's config says so where it was trained to read padding, too
 ALIKE = "alike"  # and which tokens should not speak for a label (see `alike`)
 _WHOLE_MASK = ("bert", "roberta", "xlm-roberta", "camembert")
-# Tokens of a score batch on a CPU; on a GPU half of the batch, of no fewer tokens than keep it busy, which in float32
-# are more.
-_CPU_TOKENS, _GPU_TOKENS, _GPU_TOKENS_FLOAT32 = 256, 1024, 2048
+# Tokens of a score batch on a CPU; on a GPU half of the batch, of no fewer tokens than keep it busy.
+_CPU_TOKENS, _GPU_TOKENS = 256, 2048
 
 
 @dataclass
@@ -72,7 +71,7 @@ class AttributeObjective:
 
     def judge(self, text: SoftText) -> Judgement:
         embeds = text.embed(self.table)
-        size = self.score_batch or texts_at_once(len(embeds), embeds.shape[1], embeds.device.type, embeds.dtype)
+        size = self.score_batch or texts_at_once(len(embeds), embeds.shape[1], embeds.device.type)
         return Judgement(*judge_in_chunks(self._score, embeds, self._attention_mask(text.mask), size))
 
     @property
@@ -108,12 +107,11 @@ class AttributeObjective:
         return log_probs.sum(-1) - log_probs[:, self.label]
 
 
-def texts_at_once(batch: int, length: int, device: str, dtype: torch.dtype) -> int:
+def texts_at_once(batch: int, length: int, device: str) -> int:
     """How many of a batch are judged together: what a network keeps for its backward pass grows with them."""
     if device == "cpu":
         return max(1, _CPU_TOKENS // length)
-    least = _GPU_TOKENS_FLOAT32 if dtype == torch.float32 else _GPU_TOKENS
-    return max(1, least // length, -(-batch // 2))
+    return max(1, _GPU_TOKENS // length, -(-batch // 2))
 
 
 def label_index(model: torch.nn.Module, label: str, name: str) -> int:

@@ -109,5 +109,5 @@ class Stack:
 
         row = torch.arange(len(self.weights), device=embeds.device).repeat_interleave(each)
         seen = torch.cat([text.mask.long(), row[:, None]], 1)  # which target it is travels with the mask of a text
-        size = texts_at_once(len(embeds), embeds.shape[1], embeds.device.type, embeds.dtype)
+        size = texts_at_once(len(embeds), embeds.shape[1], embeds.device.type)
         return Judgement(*judge_in_chunks(score, embeds, seen, size))

@@ -67,7 +67,7 @@ class LexicalObjective(ABC):
     def judge(self, text: SoftText) -> Judgement:
         embeds = text.embed(self.model.table)
         self.cells = tuple(x.to(embeds.device) for x in self.cells)
-        size = texts_at_once(len(embeds), embeds.shape[1], embeds.device.type, embeds.dtype)
+        size = texts_at_once(len(embeds), embeds.shape[1], embeds.device.type)
         lead = lead_of(text.canvas)
 
         def score(part: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
