@@ -46,6 +46,7 @@ def test_the_three_tasks_with_the_packages_guides(name: str, masked: Path, tmp_p
     assert len(rows) == 2 * len(read_record(tmp_path / "out").identity.task.labels)
     assert all(len(row["text"].split()) == len(row["prompt"].split()) + 3 for row in rows)
     assert read_record(tmp_path / "out").identity.classifier  # the guide's weights are named
+    assert "length" not in read_record(tmp_path / "out").used  # nor is the task's length told as if it were
 
 
 def test_a_masked_model_from_the_rows(masked: Path, model_directory: Path, tmp_path: Path) -> None:
@@ -77,3 +78,23 @@ def test_the_packages_guide_says_what_guides_our_model() -> None:
     wanted = light(light.get_input_embeddings()(ids), torch.ones_like(ids)).logits.log_softmax(-1)[0]
     torch.testing.assert_close(found[:, 0].float(), wanted, atol=1e-5, rtol=0)
     assert guide.classifiers[0].name == str(shipped_model() / "controls" / "sentiment")
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("length=64", "'mix-match' has no use for 'length': leave it out; it has temperature, batch_size, alpha"),
+        ("top_p=0.9", "'mix-match' has no use for 'top_p'"),
+        ("min_new_tokens=5", "'mix-match' has no use for 'min_new_tokens'"),
+        ("new_tokens=0", "new_tokens must be at least 1"),
+        ("temperature=0", "a temperature above 0"),
+    ],
+)
+def test_what_it_cannot_honour_is_refused(
+    setting: str, said: str, masked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "task.yaml").write_text(TASK)
+    words = (tmp_path / "task.yaml", "--method", "mix-match", "--model", masked, *FEW, "--out", tmp_path / "out")
+    assert bench(*words, "--set", setting) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -152,6 +152,8 @@ def test_the_classifier_likes_what_it_guided_to(base: SimplexBase) -> None:
 def test_errors(base: SimplexBase, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="block must be at least 1"):
         SSDOptions(block=0)
+    with pytest.raises(ValueError, match="add multi_hot=false"):
+        SSDOptions(temperature=0.5)
     with pytest.raises(ValueError, match="tokens of 3: shorten it"):
         writer(base, replace(OPTIONS, length=3)).check(["the movie was good"])
     with pytest.raises(ValueError, match="reads 40 tokens, not 64"):

@@ -8,14 +8,21 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from conftest import make_classifier
 from tta_diffusion.baselines.guide import Guide, load_guide, load_reader
-from tta_diffusion.bench.record import guide_fingerprint
+from tta_diffusion.baselines.registry import Setup, find_baseline
+from tta_diffusion.baselines.simplex_base import load_simplex
+from tta_diffusion.baselines.ssd_lm import SSDOptions
+from tta_diffusion.bench.methods.causal import steering
+from tta_diffusion.bench.record import fingerprint, guide_fingerprint
 from tta_diffusion.control.bundled import panel_of
 from tta_diffusion.control.words import WordExperts
 from tta_diffusion.packaging.pack import pack
 from tta_diffusion.pipeline import TTAPipeline
+from tta_diffusion.tokens.canvas import Canvas
+from tta_diffusion.tokens.logits import DenseLogits
 
 ASKED = {"control": "sentiment=positive", "steps": 4, "seed": 3, "num_samples": 2, "strength": 300}
 
@@ -105,3 +112,22 @@ def test_who_chooses_among_texts_asks_all(panel: Path) -> None:
     found = load_guide(str(controls), "sentiment", "cpu").log_probs(texts, "positive")
     mean = torch.stack([one.log_probs(texts, "positive") for one in (first, other)]).mean(0)
     torch.testing.assert_close(found, mean)
+
+
+def test_ssd_lm_is_steered_by_all(panel: Path) -> None:
+    """A step is the sum of those that each would take; and each is named, so that a table sees where one judges."""
+    controls = panel / "controls/sentiment"
+    other, base = panel_of(controls)[0], load_simplex(panel)
+    canvas = Canvas.blank(2, 8, base.pipeline.special, torch.device("cpu"))
+    logits = DenseLogits(torch.randn(2, 8, len(base.pipeline.tokenizer), generator=torch.Generator().manual_seed(0)))
+
+    def step(guide: Path) -> Tensor:
+        writer = find_baseline("ssd-lm").build(Setup(base, "sentiment"), SSDOptions(guide=str(guide)))
+        guidance = writer.guidance("positive")  # type: ignore[attr-defined]
+        return guidance(logits, canvas, 1.0).logits.values - logits.values
+
+    both, named = step(controls), steering("ssd-lm", {}, "sentiment", str(panel)).split()
+    apart = Path(shutil.move(other, panel / "apart"))
+    torch.testing.assert_close(both, step(controls) + step(apart), atol=1e-4, rtol=1e-4)
+    assert not torch.allclose(both, step(controls))
+    assert named == [fingerprint(controls), fingerprint(apart)]

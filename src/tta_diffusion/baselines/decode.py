@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -28,7 +28,10 @@ class Predictor(Protocol):
 
 @dataclass(frozen=True)
 class Decoding:
-    """How tokens are drawn from logits; the options of every method begin with these."""
+    """How tokens are drawn from logits; the options of every method begin with these, but for those it has no use for,
+    which it names."""
+
+    unused: ClassVar[tuple[str, ...]] = ()
 
     length: int = 64  # tokens of a text, the start token and the prompt included
     min_new_tokens: int = 1  # before a text may end

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -30,13 +31,23 @@ from tta_diffusion.tokens.projection import ProjectionConfig, project_rows
 
 @dataclass(frozen=True)
 class MixMatchOptions(Decoding):
-    """Published for sentiment: alpha 40, beta 1, 15 sweeps over 12 tokens."""
+    """Published for sentiment: alpha 40, beta 1, 15 sweeps over 12 tokens. Every text has as many new tokens, and all
+    that the masked model proposes may be taken."""
 
+    unused: ClassVar[tuple[str, ...]] = ("length", "min_new_tokens", "top_p", "top_k", "repetition_penalty")
     alpha: float = 40.0
     beta: float = 1.0
     sweeps: int = 15
     new_tokens: int = 20
     guide: str = ""  # directory of the classifier; empty: the control's in our own model
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("sweeps", "new_tokens"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not self.temperature > 0:
+            raise ValueError(f"mix-match proposes tokens at a temperature above 0, got {self.temperature}")
 
 
 class MaskedLM(LanguageModel):

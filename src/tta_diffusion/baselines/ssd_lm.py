@@ -8,13 +8,16 @@ A block of m tokens behind a context c begins as x_T = K eps. At t = T .. 1, wit
     x_t-1  = sqrt(ab_t-1) x_hat + sqrt(1 - ab_t-1) K eps
 
 and the block is argmax w of t = 1. There is no self-conditioning. The authors' code shows the classifier the block
-alone; `context` adds what stands before it, which our classifiers have learnt to read.
+alone; `context` adds what stands before it, which our classifiers have learnt to read. Where a control has a panel of
+classifiers (`control.bundled`), log p is the sum of theirs: lambda is the first one's, and the others weigh beside it
+as they do in our own sampler.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +28,7 @@ from tta_diffusion.baselines.guide import guide_directory
 from tta_diffusion.baselines.registry import Setup, Writer, register
 from tta_diffusion.baselines.simplex_base import SimplexBase, load_simplex
 from tta_diffusion.common.randomness import NOISE, PROJECTION, Randomness
-from tta_diffusion.control.classifier import label_index, load_classifier
+from tta_diffusion.control.classifier import label_index, load_panel
 from tta_diffusion.control.guidance import Guidance, GuidanceConfig
 from tta_diffusion.diffusion.schedule import get_schedule
 from tta_diffusion.pipeline import sequence_seed
@@ -41,6 +44,7 @@ NEAR = 256  # tokens looked at first
 class SSDOptions(Decoding):
     """Published: T = 1000, blocks of 25, top_p 0.2; lambda up to 2000."""
 
+    unused: ClassVar[tuple[str, ...]] = ("repetition_penalty",)
     top_p: float = 0.2  # of the projection
     batch_size: int = 64
     steps: int = 1000
@@ -55,6 +59,8 @@ class SSDOptions(Decoding):
         for name in ("steps", "block"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.multi_hot and (self.top_k or self.temperature != 1):
+            raise ValueError("top_k and temperature say how a token is drawn, and none is: add multi_hot=false")
 
 
 def multi_hot(logits: Tensor, top_p: float, scale: float) -> Tensor:
@@ -161,11 +167,12 @@ def ssd_lm(setup: Setup, options: SSDOptions) -> Writer:
     if not (setup.control and options.strength):
         return BlockWriter(base, lambda label: None, options)
     where = guide_directory(options.guide, setup.control, base.name)
-    found = load_classifier(where, "0", setup.control, base.pipeline.tokenizer, beside=True)
-    found.model.to(base.device)
+    panel = load_panel(where, "0", setup.control, base.pipeline.tokenizer, beside=True)
+    for one in panel:
+        one.model.to(base.device)
 
     def guidance(label: str) -> Guidance:
-        objective = replace(found, label=label_index(found.model, label, setup.control))
-        return Guidance([(objective, 1.0)], config)
+        asked = [replace(one, label=label_index(one.model, label, setup.control)) for one in panel]
+        return Guidance([(one, one.weight / panel[0].weight) for one in asked], config)
 
     return BlockWriter(base, guidance, options)

@@ -116,7 +116,7 @@ def run_speed_table(request: SpeedRequest) -> Table:
     for row in request.table.chosen(request.only):
         asked = row.request(of_control(task, row), Request(task, device=request.device, dtype=request.dtype), out)
         model = model_of(row, task, base, out / UNTRAINED, request.device)
-        full = {"early_exit": False} if row.method == "tta" else {"min_new_tokens": asked.task.length or 64}
+        full = of_whole_texts(row.method, asked.task)
         place = out / plain(row.name)
         time_method(
             replace(asked, model=model, settings=full | row.settings, out=place), request.batches, request.rounds
@@ -124,6 +124,16 @@ def run_speed_table(request: SpeedRequest) -> Table:
         table = speed_table(request.table.rows, out, request.batches, about)
         replace_text(out / TABLE, f"# Speed\n\n{table.markdown()}")
     return table
+
+
+def of_whole_texts(method: str, task: Task) -> dict[str, Any]:
+    """Settings by which a method writes as many tokens as another, where it can end before."""
+    from tta_diffusion.baselines.registry import find_baseline
+
+    if method == "tta":
+        return {"early_exit": False}
+    least = {"min_new_tokens": task.length or 64}
+    return {} if method in MODULES and least.keys() <= set(find_baseline(method).options.unused) else least
 
 
 def of_control(task: Task, row: SpeedRow) -> Task:

@@ -35,16 +35,17 @@ def task_of(task: Task, method: str) -> Task:
 
 
 def steering(method: str, settings: dict[str, Any], control: str, model: str = "") -> str:
-    """The fingerprint of the classifier that a baseline is steered by, or chooses by; empty where there is none."""
+    """The fingerprints of the classifiers that a baseline is steered by, or chooses by; empty where there are none."""
     if method not in MODULES or not control:
         return ""
     from tta_diffusion.baselines.guide import guide_directory
     from tta_diffusion.baselines.registry import find_baseline
+    from tta_diffusion.control.bundled import WORDS, panel_of
 
     if GUIDE not in {f.name for f in fields(find_baseline(method).options)}:
         return ""
-    own = model if method in ON_OURS else ""
-    return fingerprint(guide_directory(str(settings.get(GUIDE) or ""), control, own))
+    path = guide_directory(str(settings.get(GUIDE) or ""), control, model if method in ON_OURS else "")
+    return " ".join([fingerprint(path), *(fingerprint(member, WORDS) for member in panel_of(path))]).strip()
 
 
 class BaselineMethod(Method):
@@ -59,12 +60,20 @@ class BaselineMethod(Method):
         self.setup = load_setup(name, options.model, options.task.control, device, options.dtype)
         self._writer: Writer | None = None
 
+    @property
+    def names(self) -> list[str]:
+        """The settings that it reads."""
+        return [f.name for f in fields(self.baseline.options) if f.name not in self.baseline.options.unused]
+
     def prepare(
         self, prompts: Sequence[str], controls: Sequence[str | None], settings: dict[str, Any]
     ) -> dict[str, Any]:
         known = {f.name for f in fields(self.baseline.options)}
         given = {k: v for k, v in settings.items() if k in known or k not in self.task.settings}  # ours are not its own
-        if self.task.length is not None:
+        for name in self.baseline.options.unused:
+            if name in given:
+                raise ValueError(f"'{self.name}' has no use for '{name}': leave it out; it has {', '.join(self.names)}")
+        if self.task.length is not None and "length" not in self.baseline.options.unused:
             given.setdefault("length", self.task.length)
         used = build(self.baseline.options, given)
         self.batch_size = used.batch_size
@@ -73,7 +82,7 @@ class BaselineMethod(Method):
         if self.setup.trained is not None:
             for control in controls:
                 self.setup.trained.label(label_of(control))
-        return {f.name: getattr(used, f.name) for f in fields(used)}
+        return {name: getattr(used, name) for name in self.names}
 
     def describe(self) -> dict[str, Any]:
         base = self.setup.base
