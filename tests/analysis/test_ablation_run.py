@@ -282,3 +282,37 @@ def test_what_is_wrong_with_the_last_task_is_said_before_the_first(
     assert bench("ablation", *words) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
+
+
+def test_cells_of_an_earlier_command_stand_in_the_table_too(
+    done: Done, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = done.copy(tmp_path / "out")
+    more = ("--steps", "4", "--policies", "linear", "--traced", "0")
+    assert copy.again(*more, "--limit", 1) == 0
+    shown = capsys.readouterr()
+    assert [line for line in shown.out.splitlines() if line.startswith("## ")] == [
+        f"## T = {steps}, plain feedback, {texts} texts a row" for steps, texts in ((2, 4), (3, 8), (4, 4))
+    ]
+    assert "Not in the table" not in shown.err
+    old = numbers(done.folder)
+    assert {key: row for key, row in numbers(copy.folder).items() if key in old} == old
+    rows = lzma.decompress((copy.folder / TEXTS).read_bytes()).decode().splitlines()
+    assert {json.loads(row)["cell"] for row in rows} == {cell.name for cell in read_cells(copy.folder)}
+
+
+def test_what_cannot_be_compared_is_left_out_and_said(
+    done: Done, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Other settings, other numbers of texts in the same table, and what is not finished."""
+    copy, quick = done.copy(tmp_path / "out"), ("--traced", "0", "--no-score")
+    assert copy.again("--steps", "4", "--policies", "linear", *quick, "--seed", "9") == 0
+    assert "was begun with another seed (0, now 9)" in capsys.readouterr().err
+    assert {cell.steps for cell in read_cells(copy.folder)} == {4}
+    samples = copy.folder / TWIN.name / SAMPLES
+    samples.write_text("".join(samples.read_text().splitlines(keepends=True)[:-1]))
+    assert copy.again("--steps", "3", "--policies", "random", *quick, "--limit", "1") == 0
+    said = capsys.readouterr().err
+    assert f"{CELL.name}, {TWIN.name}" in said
+    assert "has 2 texts of each prompt and label, not 1" in said
+    assert {cell.steps: 0 for cell in read_cells(copy.folder)} == {2: 0, 3: 0}

@@ -44,7 +44,8 @@ def ablation(
     """Separate what allocation does from what less noise and feedback do.
 
     Every policy stands beside matched(policy), which has its mean noise at every step but chooses no tokens. Goes on
-    where it was stopped. Under OUT/TASK: a run for every cell, ablation.md, ablation.csv, ablation.svg, texts.jsonl.xz.
+    where it was stopped, and what an earlier command wrote to OUT stands in the table too. Under OUT/TASK: a run for
+    every cell, ablation.md, ablation.csv, ablation.svg, texts.jsonl.xz.
 
     tta bench ablation sentiment --steps 20,50 --limit 10 --classifier JUDGE
     """
@@ -72,10 +73,12 @@ def ablation(
     for plan, scorers in plans:
         request = Request(plan.task, model=model, data_dir=data_dir, seed=seed, device=device, dtype=dtype)
         folder = out / plan.task.name
-        cells = write_cells(plan, request, out) if write else read_cells(folder)
+        cells, left_out = write_cells(plan, request, out) if write else (read_cells(folder), "")
         if score:
             score_all(folder, cells, scorers)
             rows = read_rows(folder)
             typer.echo(write_summary(folder, rows))
             draw(folder, rows)
         typer.echo(keep_texts(folder, cells))
+        if left_out:
+            typer.echo(left_out, err=True)

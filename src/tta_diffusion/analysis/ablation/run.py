@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from tta_diffusion.analysis.ablation.dynamics import write_dynamics
+from tta_diffusion.analysis.ablation.earlier import find_earlier
 from tta_diffusion.analysis.ablation.plan import Ablation, Cell
 from tta_diffusion.bench.cache import Scorer
 from tta_diffusion.bench.methods.tta import shared_pipeline
@@ -23,29 +24,35 @@ CELLS = "cells.json"
 TEXTS = "texts.jsonl.xz"
 
 
-def write(ablation: Ablation, request: Request, out: Path) -> list[Cell]:
-    """All texts and trajectories of a task under `out`/TASK; returns the cells in their order."""
+def write(ablation: Ablation, request: Request, out: Path) -> tuple[list[Cell], str]:
+    """All texts and trajectories of a task under `out`/TASK; returns the cells of the folder in their order, and a
+    sentence on those that do not belong to them."""
     folder = out / ablation.task.name
-    cells = list(ablation.cells())
+    planned = list(ablation.cells())
+
+    def request_of(cell: Cell) -> Request:
+        return replace(
+            request,
+            task=ablation.task,
+            settings=ablation.settings | request.settings | cell.settings,
+            limit=ablation.limit(cell.steps),
+            out=folder / cell.name,
+            name=cell.policy,
+        )
+
+    earlier = find_earlier(folder, planned, request_of)
+    cells = earlier.beside(planned)
     folder.mkdir(parents=True, exist_ok=True)
     replace_text(folder / CELLS, json.dumps([asdict(cell) for cell in cells], indent=1) + "\n")
-    with Progress(ablation.task.name, len(cells)) as progress:
-        for cell in cells:
-            own = replace(
-                request,
-                task=ablation.task,
-                settings=ablation.settings | request.settings | cell.settings,
-                limit=ablation.limit(cell.steps),
-                out=folder / cell.name,
-                name=cell.policy,
-            )
-            directory, record = run(own)
+    with Progress(ablation.task.name, len(planned)) as progress:
+        for cell in planned:
+            directory, record = run(request_of(cell))
             if ablation.traced:
                 pipeline = shared_pipeline(request.directory, request.device, request.dtype)
                 plan = replace(record.plan, samples=min(ablation.traced, record.plan.samples))
                 write_dynamics(pipeline, directory, ablation.task, plan, record.used, ablation.traced)
             progress.advance(what=cell.name)
-    return cells
+    return cells, earlier.told
 
 
 def score_all(folder: Path, cells: Sequence[Cell], scorers: list[Scorer]) -> None:
