@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from tta_diffusion.cli.train_classifier import app
 from tta_diffusion.data.writer import StoreWriter, token_dtype
+from tta_diffusion.pipeline import TTAPipeline
 from tta_diffusion.training.classifier.written import Request, main, openings, write
 
 LENGTH = 12
@@ -106,3 +107,63 @@ def test_what_is_wrong_is_one_sentence_and_nothing_is_written(
     with pytest.raises(ValueError, match=message):
         write(Request(**{**base, "texts": 4, "device": "cpu", "settings": QUICK, **changes}))
     assert not (tmp_path / "out").exists()
+
+
+class Stop(Exception):
+    pass
+
+
+def stopped(wanted: Request, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    """A command that ends before it writes part `after`."""
+    monkeypatch.setattr("tta_diffusion.training.classifier.written.AT_A_TIME", 2)
+    own, parts = TTAPipeline.__call__, []
+
+    def call(*given: object, **more: object) -> object:
+        if len(parts) == after:
+            raise Stop
+        parts.append(given)
+        return own(*given, **more)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TTAPipeline, "__call__", call)
+        with pytest.raises(Stop):
+            write(wanted)
+
+
+def test_a_stopped_command_goes_on_where_it_was(
+    model_directory: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, wanted = (request(model_directory, corpus, tmp_path / name) for name in ("whole", "out"))
+    write(whole)
+    stopped(wanted, monkeypatch, 4)
+    assert not wanted.out.exists()
+    half = tmp_path / "out.unfinished"
+    kept = half.read_bytes()
+    assert kept.count(b"\n") == 1 + 7  # of five texts a label, in parts of two
+    half.write_bytes(kept[:-10])  # a line that was being written
+    stopped(wanted, monkeypatch, 1)
+    assert half.read_bytes()[: len(kept)] == kept
+    write(wanted)
+    assert wanted.out.read_bytes() == whole.out.read_bytes()
+    assert not half.exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seed": 1}, r"begun with another seed \(0, now 1\)"),
+        ({"settings": {**QUICK, "steps": 3}}, "begun with another settings"),
+        ({"weights": "lakes=1"}, "begun with another weights"),
+    ],
+)
+def test_it_does_not_go_on_with_other_settings(
+    changes: dict[str, object],
+    message: str,
+    model_directory: Path,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stopped(request(model_directory, corpus, tmp_path / "out"), monkeypatch, 1)
+    with pytest.raises(ValueError, match=message):
+        write(request(model_directory, corpus, tmp_path / "out", **changes))

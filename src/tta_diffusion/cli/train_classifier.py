@@ -105,7 +105,10 @@ def write_texts(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     dtype: Annotated[str | None, typer.Option(help="float32 or bfloat16.")] = None,
 ) -> None:
-    """Write texts under a classifier's guidance: what fools it is in them, and a teacher can tell it so."""
+    """Write texts under a classifier's guidance: what fools it is in them, and a teacher can tell it so.
+
+    Goes on where it was stopped.
+    """
     from tta_diffusion.training.classifier.written import Request, write
 
     request = Request(model, control, out, corpus, texts, weights, seed=seed, device=device, dtype=dtype)

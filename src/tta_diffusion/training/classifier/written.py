@@ -26,7 +26,9 @@ from tta_diffusion.common.writable import check_writable
 from tta_diffusion.control import bundled
 from tta_diffusion.data.store import TokenStore
 from tta_diffusion.data.tokenizer import backend, load_tokenizer
+from tta_diffusion.data.writer import fingerprint, hash_directory
 from tta_diffusion.pipeline import CONTROLS, TTAPipeline, load_pipeline
+from tta_diffusion.training.classifier.unfinished import Unfinished
 from tta_diffusion.training.classifier.unlabelled import drawn_rows, parse_weights
 
 AT_A_TIME = 512  # texts
@@ -56,24 +58,42 @@ class Request:
 
 
 def write(request: Request) -> int:
-    """Writes `request.out`, a line {prompt, label, text} for each text, and returns how many there are."""
+    """Writes `request.out`, a line {prompt, label, text} for each text, and returns how many there are. Stopped, it
+    goes on where it was."""
     check_writable(request.out)
-    pipe = load_pipeline(find_model(request.model), request.device, request.dtype)
+    directory = find_model(request.model)
+    pipe = load_pipeline(directory, request.device, request.dtype)
     labels, prompts = labels_of(pipe, request.control), openings(request)
     settings = {"batch_size": AT_A_TIME, **request.settings}
-    lines: list[str] = []
-    with tqdm(total=len(prompts), desc="writing", unit="text", disable=None) as bar:
-        for i, label in enumerate(labels):
-            mine = prompts[i :: len(labels)]
-            for low in range(0, len(mine), AT_A_TIME):
-                part = mine[low : low + AT_A_TIME]
-                seeds = [request.seed + n for n in range(low, low + len(part))]  # two equal openings are two texts
-                texts = pipe(part, f"{request.control}={label}", seed=seeds, **settings).texts
-                rows = zip(part, texts, strict=True)
-                lines += [json.dumps({"prompt": prompt, "label": label, "text": text}) for prompt, text in rows]
-                bar.update(len(part))
-    replace_text(request.out, "".join(f"{line}\n" for line in lines))
-    return len(lines)
+    asked = [(label, i, prompt) for k, label in enumerate(labels) for i, prompt in enumerate(prompts[k :: len(labels)])]
+    unfinished = Unfinished(request.out)
+    rows = unfinished.begin(made_with(request, directory, prompts))
+    if [(row.get("label"), row.get("prompt")) for row in rows] != [(label, p) for label, _, p in asked[: len(rows)]]:
+        raise ValueError(f"'{unfinished.path}' holds other texts than it was begun for: remove it, and begin again")
+    with tqdm(total=len(asked), initial=len(rows), desc="writing", unit="text", disable=None) as bar:
+        while len(rows) < len(asked):
+            label = asked[len(rows)][0]
+            part = [one for one in asked[len(rows) : len(rows) + AT_A_TIME] if one[0] == label]
+            seeds = [request.seed + i for _, i, _ in part]  # two equal openings are two texts
+            texts = pipe([p for *_, p in part], f"{request.control}={label}", seed=seeds, **settings).texts
+            new = [{"prompt": p, "label": label, "text": text} for (*_, p), text in zip(part, texts, strict=True)]
+            unfinished.add(new)
+            rows += new
+            bar.update(len(new))
+    replace_text(request.out, "".join(f"{json.dumps(row)}\n" for row in rows))
+    unfinished.finish()
+    return len(rows)
+
+
+def made_with(request: Request, directory: str, prompts: list[str]) -> dict[str, Any]:
+    """All that the texts depend on."""
+    own = {name: getattr(request, name) for name in ("control", "texts", "weights", "seed", "settings")}
+    return own | {
+        "words": list(request.words),
+        "dtype": request.dtype or "float32",
+        "model": hash_directory(Path(directory))[:16] if Path(directory).is_dir() else directory,
+        "corpus": fingerprint({"openings": prompts})[:16],
+    }
 
 
 def labels_of(pipe: TTAPipeline, control: str) -> list[str]:
