@@ -25,6 +25,7 @@ from train_helpers import (
 from tta_diffusion.training import checkpoints
 from tta_diffusion.training.loop import Run
 from tta_diffusion.training.objective import TrainingModel
+from tta_diffusion.training.stages import train_all
 
 BERT = {"model_type": "bert", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
 
@@ -190,3 +191,20 @@ def test_sampling_defaults_of_a_model_are_checked_before_training(tmp_path: Path
     config = make_config(corpus, tmp_path / "out", model={"sampling": {"min_lenght": 4}})
     with pytest.raises(ValueError, match=r"Unknown setting 'min_lenght'.*min_length"):
         train(config)
+
+
+@pytest.mark.parametrize("steps", [2, 3])
+def test_a_run_does_not_go_on_as_another_model(steps: int, corpus: Path, tmp_path: Path) -> None:
+    """Weights of one diffusion fit another; nor is a run that is finished one of the other."""
+    shared = {"backbone": BERT, "schedule": "linear", "shift": False}
+    train(make_config(corpus, tmp_path / "out", model={**shared, "regime": "uniform"}, optim={"steps": 2}))
+    other = make_config(corpus, tmp_path / "out", model={**shared, "regime": "masked"}, optim={"steps": steps})
+    with pytest.raises(ValueError, match=r"holds a run with model.regime=uniform, not masked: choose another"):
+        train_all(other, ALONE)
+    again = make_config(
+        corpus,
+        tmp_path / "out",
+        model={**shared, "regime": "uniform", "sampling": {"steps": 5}},
+        optim={"steps": steps, "lr": 1e-4},
+    )
+    assert train_all(again, ALONE) == tmp_path / "out" / "model"

@@ -20,7 +20,7 @@ from tta_diffusion.training.config import TrainConfig
 from tta_diffusion.training.distributed import Group, forget_gathered, parallelise, setup, skip_sync
 from tta_diffusion.training.lengths import open_data
 from tta_diffusion.training.log import RunLog
-from tta_diffusion.training.record import check_same_data, describe, model_card, write_record
+from tta_diffusion.training.record import check_same_data, check_same_model, describe, model_card, write_record
 from tta_diffusion.training.regimes import TRAINING
 from tta_diffusion.training.state import TrainState
 from tta_diffusion.training.throughput import Stopwatch, flops_per_token, peak_flops
@@ -62,6 +62,7 @@ class Run:
         found = checkpoints.load_latest(self.out / CHECKPOINTS)
         if found is not None:
             tensors, scalars = found
+            check_same_model(self.out, self.config)
             check_same_data(scalars, self.store)
             self.state.restore(tensors, scalars)
 

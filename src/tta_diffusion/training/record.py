@@ -6,16 +6,20 @@ import importlib.metadata
 import json
 import platform
 import subprocess
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tta_diffusion import __version__
+from tta_diffusion.common.atomic import read_object
 from tta_diffusion.data.store import TokenStore
 from tta_diffusion.denoiser.network import NetworkDenoiser
 from tta_diffusion.training.config import TrainConfig
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "accelerate")
 RECORD = "run.json"
+# Of the model's settings: those that a run may change on its way, and one that the shapes of its weights tell.
+FREE = ("start", "sampling", "backbone")
 
 
 def versions() -> dict[str, str]:
@@ -60,6 +64,21 @@ def check_same_data(saved: dict[str, Any], store: TokenStore) -> None:
             "the corpus is not the one this run began with (another fingerprint): choose another output directory, or "
             "the corpus it began with"
         )
+
+
+def check_same_model(out: Path, config: TrainConfig) -> None:
+    """A run goes on with the model that it began with, or is finished for it: weights of the same shape may belong to
+    another diffusion."""
+    path = out / RECORD
+    if not path.is_file():
+        return
+    saved = read_object(path).get("config", {}).get("model", {})
+    for name, now in asdict(config.model).items():
+        if name not in FREE and saved.get(name, now) != now:
+            raise ValueError(
+                f"'{out}' holds a run with model.{name}={saved[name]}, not {now}: choose another output directory, or "
+                "delete it with --fresh --yes"
+            )
 
 
 def write_record(out: Path, record: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from tta_diffusion.common.configuration import build
 from tta_diffusion.training.config import Stage, TrainConfig
 from tta_diffusion.training.distributed import Group
 from tta_diffusion.training.loop import MODEL, Run
-from tta_diffusion.training.record import RECORD
+from tta_diffusion.training.record import RECORD, check_same_model
 
 ROLLOUT_SHARE = 0.5
 
@@ -54,7 +54,9 @@ def train_all(config: TrainConfig, group: Group | None = None) -> Path:
     result = Path(config.out)
     for run in stage_configs(config):
         result = Path(run.out) / MODEL
-        if not finished(run):
+        if finished(run):
+            check_same_model(Path(run.out), run)
+        else:
             result = Run(run, group).train()
         if not finished(run):
             break
