@@ -14,7 +14,7 @@ from conftest import make_tokenizer
 from tta_diffusion.common.configuration import build
 from tta_diffusion.data.clean import CLEANERS
 from tta_diffusion.data.groups import Groups, normalised
-from tta_diffusion.data.pairs import Pair, PairsConfig, divide, load_pairs_config, pair_ids, prepare_pairs
+from tta_diffusion.data.pairs import Pair, PairsConfig, divide, load_pairs_config, pair_ids, prepare_pairs, read_pairs
 from tta_diffusion.data.store import TokenStore
 
 ROOT = Path(__file__).parents[2]
@@ -135,3 +135,13 @@ def test_the_recipe_is_read_and_mistakes_are_sentences(tmp_path: Path) -> None:
         prepare_pairs(config, tmp_path, tmp_path / "tokenizer", tmp_path / "out")
     with pytest.raises(ValueError, match="has no column 'c'"):
         prepare_pairs(build(PairsConfig, {"sources": [source | {"first": "c"}]}), tmp_path, tmp_path / "tokenizer", "o")
+
+
+def test_a_text_without_another_is_no_pair_and_where_takes_lists(tmp_path: Path) -> None:
+    """A question without a second one is not a paraphrase of the word None."""
+    rows = [("how", "why", 1), ("who", None, 1), (None, "what", 1), ("when", "where", 2), ("which", "whose", 3)]
+    lines = [json.dumps({"a": a, "b": b, "kind": kind}) for a, b, kind in rows]
+    (tmp_path / "p.jsonl").write_text("\n".join(lines) + "\n")
+    one = {"name": "q", "path": "p.jsonl", "first": "a", "second": "b", "where": {"kind": [1, 2]}}
+    found = read_pairs(build(PairsConfig, {"sources": [one]}), tmp_path)
+    assert [(pair.first, pair.second) for pair in found] == [("how", "why"), ("when", "where")]

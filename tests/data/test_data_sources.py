@@ -98,3 +98,17 @@ def test_the_hub_package_is_asked_for(data: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(builtins, "__import__", without_datasets)
     with pytest.raises(ValueError, match="pip install"):
         texts(iterate_texts(source(hub="imdb"), data))
+
+
+def test_half_a_character_is_no_reason_to_stop(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(
+        '{"text": "a \\ud800 b"}\n{"text": "a \\uD83c\\uDf55 b"}\n{"text": "\\\\ud800"}\n'
+    )
+    assert texts(iterate_texts(source(path="a.jsonl"), tmp_path)) == ["a \ufffd b", "a 🍕 b", "\\ud800"]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
+def test_another_encoding_is_said_with_the_file(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes('{"text": "café"}\n'.encode("latin-1"))
+    with pytest.raises(ValueError, match=f"{name} is not text in UTF-8: convert it"):
+        list(iterate_texts(source(path=name), tmp_path))

@@ -14,7 +14,7 @@ import torch
 
 from causal import TOKENIZER, make_causal, save_causal
 from tta_diffusion.data import teacher as subject
-from tta_diffusion.data.store import MixtureSampler, TokenStore
+from tta_diffusion.data.store import LABEL_DTYPE, MixtureSampler, TokenStore
 from tta_diffusion.data.teacher import Layout, Teaching, continued, draw, repetition, sentence_ends, teach
 from tta_diffusion.data.writer import StoreWriter
 
@@ -154,3 +154,22 @@ def test_sentence_ends_look_through_quotes() -> None:
             return [".", '!"', ",", "word"]
 
     assert sentence_ends(Words()).tolist() == [True, True, False, False]  # type: ignore[arg-type]
+
+
+def test_the_labels_of_a_corpus_come_along(tmp_path: Path) -> None:
+    writer, splits = StoreWriter(tmp_path / "corpus"), {}
+    for split in ("train", "validation"):
+        array = writer.array(split, "one", LENGTH, np.dtype("<u2"), 0)
+        labels = writer.array(split, "one.labels", 1, LABEL_DTYPE, 0)
+        for row in np.random.default_rng(0).integers(5, len(TOKENIZER), (20, LENGTH)):
+            array.add([2, *row[1:]])
+            labels.add([1])
+        splits[split] = array.close() | {"labels": labels.close()}
+    TOKENIZER.save_pretrained(writer.tokenizer_dir)
+    meta = {"length": LENGTH, "dtype": "<u2", "vocab_size": len(TOKENIZER), "special_ids": SPECIAL}
+    sources = [{"name": "one", "weight": 1.0, "splits": splits, "counts": {}}]
+    writer.finish(meta | {"sources": sources, "labels": {"mood": ["good"]}})
+    few = Teaching(texts=16, opening=(2, 3), tokens=20, repetition=1.0)
+    teach(tmp_path / "corpus", save_causal(tmp_path / "teacher"), tmp_path / "out", few, "cpu")
+    store = TokenStore.open(tmp_path / "out")
+    assert store.gather_labels("train", np.array([0, 1]), np.array([0, 0])).ravel().tolist() == [1, 0]

@@ -19,7 +19,7 @@ from tta_diffusion.common.configuration import build, load_yaml
 from tta_diffusion.data.clean import CLEANERS
 from tta_diffusion.data.groups import Groups, normalised
 from tta_diffusion.data.held_out import held_out, place
-from tta_diffusion.data.sources import find_files, rows_of_file
+from tta_diffusion.data.sources import find_files, matches, rows_of_file
 from tta_diffusion.data.store import SPLITS
 from tta_diffusion.data.tokenizer import load_tokenizer, special_ids
 from tta_diffusion.data.writer import StoreWriter, token_dtype
@@ -38,7 +38,7 @@ class PairSource:
     second: str
     validation: str = ""  # files of their own for these splits, if there are any
     test: str = ""
-    where: Mapping[str, Any] = field(default_factory=dict)  # column -> the value to keep
+    where: Mapping[str, Any] = field(default_factory=dict)  # column -> the value to keep, or a list of them
     kind: str = "plain"  # which cleaner
     weight: float = 1.0  # share of the samples drawn in training
 
@@ -72,14 +72,14 @@ def load_pairs_config(path: str | Path) -> PairsConfig:
 
 
 def read_pairs(config: PairsConfig, data_dir: Path) -> Iterator[Pair]:
-    """All pairs, cleaned; two texts with the same words are no pair."""
+    """All pairs, cleaned; two texts with the same words are no pair, nor is one without another."""
     for source in config.sources:
         clean = CLEANERS.get(source.kind)
         columns = [source.first, source.second, *source.where]
         for split, files in ((TRAIN, source.path), (VALIDATION, source.validation), (TEST, source.test)):
             for path in find_files((files,), data_dir, source.name) if files else ():
                 for row in rows_of_file(path, columns):
-                    if any(row[column] != value for column, value in source.where.items()):
+                    if not matches(row, source.where) or row[source.first] is None or row[source.second] is None:
                         continue
                     first, second = (clean(str(row[column])) for column in (source.first, source.second))
                     if first and second and normalised(first) != normalised(second):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -24,6 +25,7 @@ class Text(NamedTuple):
 
 
 ROWS_AT_A_TIME = 64  # a row may be a whole novel
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # of a character, in JSON
 
 
 def find_files(patterns: tuple[str, ...], data_dir: Path, source: str) -> list[Path]:
@@ -45,7 +47,10 @@ def find_files(patterns: tuple[str, ...], data_dir: Path, source: str) -> list[P
 
 def rows_of_file(path: Path, columns: list[str]) -> Iterator[Row]:
     """The rows of a file that `find_files` found; each has these columns at least."""
-    return _READERS[path.suffix](path, columns)
+    try:
+        yield from _READERS[path.suffix](path, columns)
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not text in UTF-8: convert it.") from None
 
 
 def _parquet_rows(path: Path, columns: list[str]) -> Iterator[Row]:
@@ -69,7 +74,12 @@ def _json_rows(path: Path, columns: list[str]) -> Iterator[Row]:
             if not isinstance(row, dict):
                 raise ValueError(f"{path}, line {number} is not a JSON object: each line must be one.")
             _check_columns(path, columns, list(row))
-            yield row
+            yield {k: _whole(v) if isinstance(v, str) else v for k, v in row.items()} if _HALF.search(line) else row
+
+
+def _whole(text: str) -> str:
+    """Halves of a character, which JSON can spell and no encoding has, as the sign for what cannot be read."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _text_rows(path: Path, columns: list[str]) -> Iterator[Row]:
@@ -104,7 +114,8 @@ def rows_of_hub(name: str, hub: str, subset: str, split: str, columns: list[str]
         yield row
 
 
-def _matches(row: Row, where: Mapping[str, Any]) -> bool:
+def matches(row: Row, where: Mapping[str, Any]) -> bool:
+    """Whether every column has its value, or one of a list."""
     return all(row[c] in value if isinstance(value, list) else row[c] == value for c, value in where.items())
 
 
@@ -112,7 +123,7 @@ def _texts_of(rows: Iterator[Row], source: SourceConfig) -> Iterator[Text]:
     for row in rows:
         if source.hold_out_by and held_out(str(row[source.hold_out_by]), source.hold_out_share):
             continue
-        if _matches(row, source.where) and (text := row[source.field]) is not None:
+        if matches(row, source.where) and (text := row[source.field]) is not None:
             if not isinstance(text, str):
                 raise ValueError(
                     f"Source '{source.name}': column '{source.field}' holds {type(text).__name__}, not text."

@@ -224,7 +224,8 @@ def teach(
     }
     for source in store.meta["sources"]:
         for part in source["splits"].values():
-            _link(store.directory / part["file"], writer.scratch / part["file"])
+            for file in (part["file"], *([part["labels"]["file"]] if "labels" in part else [])):
+                _link(store.directory / file, writer.scratch / file)
     shutil.copytree(store.tokenizer_dir, writer.tokenizer_dir)
     left_out = ("format", "version", "fingerprint", "tokenizer_sha256", "sources")
     meta = {key: value for key, value in store.meta.items() if key not in left_out}
