@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,10 @@ from tta_diffusion.baselines.registry import Setup, find_baseline
 from tta_diffusion.baselines.simplex_base import load_simplex
 from tta_diffusion.baselines.ssd_lm import SSDOptions
 from tta_diffusion.bench.methods.causal import steering
-from tta_diffusion.bench.record import fingerprint, guide_fingerprint
+from tta_diffusion.bench.record import Identity, fingerprint, guide_fingerprint
+from tta_diffusion.bench.results import steering_weights
+from tta_diffusion.bench.task import Task
+from tta_diffusion.cli.batch import guides_of
 from tta_diffusion.control.bundled import panel_of
 from tta_diffusion.control.words import WordExperts
 from tta_diffusion.packaging.pack import pack
@@ -131,3 +135,24 @@ def test_ssd_lm_is_steered_by_all(panel: Path) -> None:
     torch.testing.assert_close(both, step(controls) + step(apart), atol=1e-4, rtol=1e-4)
     assert not torch.allclose(both, step(controls))
     assert named == [fingerprint(controls), fingerprint(apart)]
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_a_member_that_judges_is_found_out(panel: Path, words: bool) -> None:
+    """The record has one fingerprint of all that guides, words among it, a judge that of its weights."""
+    controls = panel / "controls/sentiment"
+    if words:
+        (controls / "words.json").write_text(json.dumps({"words": {"negative": ["bad"], "positive": ["good"]}}))
+    task = Task("mood", ("negative", "positive"), 1, "sentiment", prompts=("the pizza",))
+    named = guide_fingerprint(panel, "sentiment")
+    identity = Identity(task, "tta", {}, 0, model=str(panel), classifier=named)
+    members = [fingerprint(place) for place in (controls, *panel_of(controls))]
+    assert steering_weights(identity) == [named, *members]
+    assert steering_weights(replace(identity, classifier="another")) == ["another"]  # the model has changed since
+
+
+def test_a_batch_does_not_go_on_with_another_member(panel: Path) -> None:
+    library = TTAPipeline.from_pretrained(panel).library
+    before = guides_of(library, ["sentiment=positive"])
+    make_classifier(len(library.tokenizer), seed=8).save_pretrained(panel / "controls/sentiment/panel/other")
+    assert guides_of(library, ["sentiment=positive"]) != before

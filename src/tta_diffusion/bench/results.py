@@ -15,7 +15,7 @@ from tta_diffusion.bench.cache import ScoreCache, Scorer
 from tta_diffusion.bench.metrics import Item, Scores, measure
 from tta_diffusion.bench.molecules import with_known
 from tta_diffusion.bench.people import encoder_identities, metric_of, told_apart_values
-from tta_diffusion.bench.record import Identity, Record, fingerprint, read_record
+from tta_diffusion.bench.record import Identity, Record, fingerprint, guide_fingerprint, read_record
 from tta_diffusion.bench.reference import corpus_numbers
 from tta_diffusion.bench.store import Sample, SampleStore, chosen
 from tta_diffusion.common.atomic import read_lines, replace_text
@@ -127,7 +127,7 @@ def _plain_numbers(scores: Scores) -> dict[str, float]:
 
 def _warnings(record: Record, scorers: dict[str, str]) -> list[str]:
     """A classifier that steered the texts will be pleased with them, whatever they are worth."""
-    guides = _steering_weights(record.identity)
+    guides = steering_weights(record.identity)
     return [
         f"{name} is the classifier that steered"
         for name, who in scorers.items()
@@ -135,13 +135,23 @@ def _warnings(record: Record, scorers: dict[str, str]) -> list[str]:
     ]
 
 
-def _steering_weights(identity: Identity) -> list[str]:
-    """The fingerprints of the classifiers that steered, as the record names them; older ones name a model alone."""
-    if identity.classifier:
-        return identity.classifier.split()
+def steering_weights(identity: Identity) -> list[str]:
+    """The fingerprints of the classifiers that steered, as the record names them; older ones name a model alone.
+
+    A record has one for a control with all its words and its panel, where a judge has that of its weights alone.
+    """
+    from tta_diffusion.control.bundled import panel_of
+
+    named = identity.classifier.split()
     model = model_directory(identity.model) if identity.method == "tta" else identity.model
-    found = fingerprint(Path(model) / "controls" / identity.task.control) if model and identity.task.control else ""
-    return [found] if found else []
+    if (
+        not model
+        or not identity.task.control
+        or (named and guide_fingerprint(model, identity.task.control) not in named)
+    ):
+        return named
+    place = Path(model) / "controls" / identity.task.control
+    return [*named, *filter(None, (fingerprint(one) for one in (place, *panel_of(place))))]
 
 
 def _any(items: list[Item]) -> bool:

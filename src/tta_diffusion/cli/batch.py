@@ -139,7 +139,7 @@ def _record(prompts: Path, writer: ShardWriter, shard: int) -> dict[str, Any]:
         "dtype": writer.dtype or "float32",
         "shard": shard,
         "model": fingerprint(writer.model, "*.json") or writer.model,
-        "guide": _guides(pipeline.library, request.control),
+        "guide": guides_of(pipeline.library, request.control),
     }
 
 
@@ -151,12 +151,14 @@ def _plain(config: GenerationConfig) -> dict[str, Any]:
     return {name: value.tolist() if hasattr(value, "tolist") else str(value) for name, value in given.items()}
 
 
-def _guides(library: ControlLibrary, control: list[str]) -> dict[str, str]:
+def guides_of(library: ControlLibrary, control: list[str]) -> dict[str, str]:
     """Control -> fingerprint of what lies in its directory: networks and words may change under the same name."""
     from tta_diffusion.bench.record import fingerprint
+    from tta_diffusion.control.bundled import PANEL
 
+    others = ("*.json", f"{PANEL}/*/*.safetensors", f"{PANEL}/*/*.json")
     names = dict.fromkeys(spec.partition("=")[0].strip() for spec in control)
-    return {name: fingerprint(path, "*.json") for name in names if (path := library.place(name)) is not None}
+    return {name: fingerprint(path, *others) for name in names if (path := library.place(name)) is not None}
 
 
 def _checked(prompts: Path, writer: ShardWriter, shard: int) -> dict[str, int]:
