@@ -22,6 +22,7 @@ from tta_diffusion.bench.results import steering_weights
 from tta_diffusion.bench.task import Task
 from tta_diffusion.cli.batch import guides_of
 from tta_diffusion.control.bundled import panel_of
+from tta_diffusion.control.guidance import Guidance
 from tta_diffusion.control.words import WordExperts
 from tta_diffusion.packaging.pack import pack
 from tta_diffusion.pipeline import TTAPipeline
@@ -156,3 +157,21 @@ def test_a_batch_does_not_go_on_with_another_member(panel: Path) -> None:
     before = guides_of(library, ["sentiment=positive"])
     make_classifier(len(library.tokenizer), seed=8).save_pretrained(panel / "controls/sentiment/panel/other")
     assert guides_of(library, ["sentiment=positive"]) != before
+
+
+def test_a_server_says_what_all_members_think(panel: Path) -> None:
+    pytest.importorskip("fastapi")
+    from tta_diffusion.serve.judge import Judge
+
+    pipe = TTAPipeline.from_pretrained(panel)
+    ids = pipe(**ASKED).sequences
+    told = Judge(pipe, ["sentiment=positive"])(ids, torch.zeros_like(ids, dtype=torch.bool))
+    canvas = Canvas(ids, torch.zeros_like(ids, dtype=torch.bool), torch.zeros_like(ids, dtype=torch.bool), pipe.special)
+    apart = [
+        next(iter(Guidance([(one, 1.0)]).probabilities(ids, canvas, len(pipe.tokenizer), 0.0).values()))
+        for one in pipe.library.classifiers("sentiment", "positive")
+    ]
+    mean = torch.stack(apart).double().log().mean(0).exp()
+    torch.testing.assert_close(
+        torch.tensor([one["sentiment=positive"] for one in told]).double(), mean, atol=1e-4, rtol=0
+    )

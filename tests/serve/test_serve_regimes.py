@@ -18,9 +18,11 @@ from tta_diffusion.data.smiles import smiles_tokenizer
 from tta_diffusion.denoiser.config import DenoiserConfig
 from tta_diffusion.denoiser.embedding_model import EmbeddingDenoiser
 from tta_diffusion.denoiser.token_model import TokenDenoiser
-from tta_diffusion.pipeline import TTAPipeline
+from tta_diffusion.pipeline import TTAOutput, TTAPipeline
 from tta_diffusion.serve.app import create_app
+from tta_diffusion.serve.judge import Judge
 from tta_diffusion.serve.models import Served
+from tta_diffusion.serve.results import finished
 
 MOOD = "sentiment=positive"
 SMILES = smiles_tokenizer(["CCO", "c1ccccc1"])
@@ -44,6 +46,7 @@ def make(regime, tokenizer, directory):
 def models(tokenizer, tmp_path_factory):
     directory = tmp_path_factory.mktemp("regimes")
     found = {regime: make(regime, tokenizer, directory) for regime in ("gaussian", "uniform", "masked")}
+    found["source"] = TTAPipeline(make_denoiser(len(tokenizer), source=True), tokenizer)
     return found | {"molecules": TTAPipeline(make_denoiser(len(SMILES)), SMILES)}
 
 
@@ -86,3 +89,25 @@ def test_a_drawing(client):
     found = molecule("c1ccccc1")
     assert (found["valid"], found["rings"], "<svg" in found["svg"]) == (True, 1, True)
     assert molecule("c1cc") == {"valid": False}
+
+
+def test_a_source_is_no_part_of_the_text(client, models):
+    asked = {"model": "source", "prompt": "the pizza was good", "seed": 3, "steps": 4, "stream": True, "max_tokens": 5}
+    body = client.post("/v1/completions", json=asked | {"stream_options": {"include_usage": True}})
+    *drafts, last, counted = events(body.text)
+    pipe, choice = models["source"], last["choices"][0]
+    whole = pipe("the pizza was good", seed=3, steps=4, max_length=1 + 4 + 1 + 5).texts[0]
+    assert choice["text"] == choice["full_text"] == whole
+    assert "".join(drafts[-1]["choices"][0]["draft"]["tokens"]) == whole
+    assert counted["usage"] == {"prompt_tokens": 4, "completion_tokens": 5, "total_tokens": 9}
+
+
+def test_a_text_that_begins_as_its_source_does_is_whole(models):
+    pipe = models["source"]
+    special, source = pipe.special, pipe.library.tokenise("the pizza")
+    row = [special.start, *source, special.start, *pipe.library.tokenise("the pizza is good"), special.end]
+    ids = torch.tensor([row])
+    output = TTAOutput([pipe.decode(ids[0])], ids, ["the pizza"], [0], [2], pipe.defaults)
+    (found,) = finished(pipe, output, Judge(pipe, []), False)
+    assert (found.behind, found.text) == ("the pizza is good", "the pizza is good")
+    assert (found.prompt_tokens, found.tokens, found.ended) == (2, 4, True)

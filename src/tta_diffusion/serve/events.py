@@ -9,6 +9,7 @@ from tta_diffusion.display import piece, printable
 from tta_diffusion.pipeline import TTAPipeline
 from tta_diffusion.sampling.sampler import StepInfo
 from tta_diffusion.serve.judge import Judge, key_tokens
+from tta_diffusion.serve.results import text_start
 
 DONE = "[DONE]"
 
@@ -46,7 +47,7 @@ def drafts(pipeline: TTAPipeline, info: StepInfo, rows: list[int], judge: Judge)
 def _texts(pipeline: TTAPipeline, ids: list[int]) -> tuple[list[str], int]:
     """The tokens of a draft up to its end as they read, and the place of the first."""
     special = pipeline.special
-    first = int(special.start is not None)
+    first = text_start(pipeline, ids)
     texts: list[str] = []
     before: int | None = None
     for token in ids[first:]:

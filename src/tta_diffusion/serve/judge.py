@@ -14,14 +14,12 @@ from tta_diffusion.tokens.canvas import Canvas
 
 
 class Judge:
-    """The classifiers of a request, one by one, on hard tokens."""
+    """The controls of a request, one by one, on hard tokens; the classifiers of one judge together."""
 
     def __init__(self, pipeline: TTAPipeline, control: list[str]) -> None:
         self._pipeline = pipeline
         self._each = {
-            spec.rpartition("@")[0] or spec: Guidance([(objective, 1.0)])
-            for spec in control
-            for objective, _ in parse_controls(spec, pipeline.library)
+            spec.rpartition("@")[0] or spec: Guidance(parse_controls(spec, pipeline.library)) for spec in control
         }
 
     def __call__(self, ids: Tensor, pinned: Tensor, u: float = 0.0) -> list[dict[str, float]]:

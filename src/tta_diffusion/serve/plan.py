@@ -97,5 +97,5 @@ def _frozen(served: Served, control: list[str], settings: dict[str, Any]) -> Man
 def _sheet(served: Served, prompt: str, max_tokens: int) -> int:
     """Tokens on the sheet so that at most `max_tokens` follow the prompt, and no more than the model was made for."""
     twin = served.twin
-    lead = int(twin.special.start is not None)
+    lead = int(twin.special.start is not None) * (2 if twin.from_source else 1)  # one more stands behind a source
     return min(twin.denoiser.config.length, lead + len(twin.library.tokenise(prompt)) + max_tokens)

@@ -13,6 +13,7 @@ from tta_diffusion.evaluation.molecules import read_molecule, require_rdkit
 from tta_diffusion.pipeline import TTAOutput, TTAPipeline
 from tta_diffusion.serve.judge import Judge
 from tta_diffusion.serve.work import Written
+from tta_diffusion.tokens.canvas import text_begins
 
 
 def finished(pipeline: TTAPipeline, output: TTAOutput, judge: Judge, rewritten: bool) -> list[Written]:
@@ -30,23 +31,30 @@ def finished(pipeline: TTAPipeline, output: TTAOutput, judge: Judge, rewritten: 
 def _written(
     pipeline: TTAPipeline, text: str, prompt: str, seed: int, steps: int, ids: list[int], p: dict[str, float]
 ) -> Written:
-    special = pipeline.special
-    lead = int(special.start is not None)
-    stop = next((i for i in range(lead, len(ids)) if ids[i] in (special.end, special.pad)), len(ids))
+    special, begin = pipeline.special, text_start(pipeline, ids)
+    stop = next((i for i in range(begin, len(ids)) if ids[i] in (special.end, special.pad)), len(ids))
     given = pipeline.library.tokenise(prompt) if prompt else []
-    shown = str(pipeline.tokenizer.decode(given, skip_special_tokens=True)) if given else ""
+    inside = [] if pipeline.from_source else given  # a source stands before the text, and is no part of it
+    shown = str(pipeline.tokenizer.decode(inside, skip_special_tokens=True)) if inside else ""
     return Written(
         text=text,
         behind=text.removeprefix(shown),
         seed=seed,
         steps=steps,
         prompt_tokens=len(given),
-        tokens=max(0, stop - lead - len(given)),
+        tokens=max(0, stop - begin - len(inside)),
         ended=stop < len(ids),
         pieces=pieces(pipeline, text),
         p=p,
         molecule=molecule(text) if writes_smiles(pipeline.tokenizer) else None,
     )
+
+
+def text_start(pipeline: TTAPipeline, ids: list[int]) -> int:
+    """The place of a sheet's first token of text, behind the start token, and behind the source where there is one."""
+    if pipeline.from_source:
+        return int(text_begins(torch.tensor([ids]), pipeline.special.start))
+    return int(pipeline.special.start is not None)
 
 
 def pieces(pipeline: TTAPipeline, text: str) -> list[str]:
