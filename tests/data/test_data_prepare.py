@@ -132,6 +132,7 @@ def test_the_command_line(data: Path) -> None:
     assert shown.exit_code == 0, shown.output
     assert shown.output.count("<s>") == 6
     assert isinstance(CliRunner().invoke(app, arguments).exception, ValueError)  # finished already
+    assert CliRunner().invoke(app, [*arguments[:-1], "0"]).exit_code == 2  # not all of them
 
 
 def test_light_imports() -> None:

@@ -22,7 +22,7 @@ def prepare(
     vocab_size: Annotated[int | None, typer.Option(help="Size of the tokenizer to train.")] = None,
     tokenizer: Annotated[str | None, typer.Option(help="Checkpoint folder to take the tokenizer from.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the splits and of the packing.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Read at most so many documents of every source.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Read at most so many documents of every source.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a finished corpus in --out.")] = False,
 ) -> None:
     """Clean, tokenise and pack text into arrays to train on."""
