@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +11,9 @@ from torch import nn
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+from int8_quality import EmulatedLinear  # type: ignore[import-not-found]
 
 from tta_diffusion.fast.products import EightBitLinear, lower_products
 from tta_diffusion.pipeline import TTAPipeline
@@ -43,6 +47,18 @@ def test_a_row_does_not_depend_on_those_beside_it() -> None:
     for layer in (EightBitLinear(weight), EightBitLinear(weight, x.abs().amax(0))):
         assert torch.allclose(layer(x)[:1], layer(x[:1]), atol=1e-4)
         assert layer(x[:0]).shape == (0, 16)
+
+
+@pytest.mark.parametrize("by_rows", [False, True])
+def test_the_same_numbers_as_floats_have_the_same_product(by_rows: bool) -> None:
+    """What stands for it on a GPU, where many texts are compared."""
+    torch.manual_seed(6)
+    x, weight = 10.0 ** torch.randn(41, 1) * torch.randn(41, 192), torch.randn(96, 192)
+    x[0] = 0.0
+    largest = x.abs().amax(0) if by_rows else None
+    found, wanted = EmulatedLinear(weight, largest)(x), EightBitLinear(weight, largest)(x)
+    assert ((found - wanted).norm(dim=-1) <= 1e-4 * (1e-6 + wanted.norm(dim=-1))).all()
+    assert relative(found, x @ weight.T) > 1e-3
 
 
 def test_large_columns_are_moved_into_the_weights() -> None:
