@@ -164,6 +164,62 @@ def test_stop_and_errors(page):
     page.problems.clear()  # the browser logs the 400 that was asked for
 
 
+def test_a_second_text_takes_the_place_of_the_first(page):
+    """Asked for again before it is finished, or left for an older text."""
+    page.run("document.getElementById('write').click()")
+    page.wait(FINISHED)
+    older = page.run(WORDS)
+    page.run(
+        """(() => {
+          const text = document.querySelector(".panel .text");
+          window.stopped = false;
+          new MutationObserver(() => { window.stopped ||= text.textContent === "Stopped."; })
+            .observe(document.getElementById("panels"), { subtree: true, childList: true, characterData: true });
+        })()"""
+    )
+    page.run("document.getElementById('write').click(); document.getElementById('write').click()")
+    page.wait(FINISHED)
+    assert not page.run("window.stopped")
+    page.run("document.querySelector('.side input[type=range]').value = 200")
+    page.run("document.getElementById('write').click()")
+    page.wait("document.querySelectorAll('.panel .t').length > 3")
+    page.run("document.querySelector('#entries button').click()")
+    page.wait("document.getElementById('stop').hidden")
+    assert page.run(WORDS) == older
+    assert page.run("document.querySelectorAll('#entries li').length") == 1
+
+
+def test_a_text_is_remembered_with_the_model_that_wrote_it(page):
+    page.run("document.getElementById('write').click()")
+    wrote = page.run(
+        """(() => {
+          const model = document.getElementById("model"), wrote = model.value;
+          model.append(new Option("another"));
+          model.value = "another";
+          return wrote;
+        })()"""
+    )
+    page.wait(FINISHED)
+    assert page.run("JSON.parse(localStorage.getItem('tta.history'))[0].model") == wrote
+
+
+def test_any_number_of_steps_can_be_a_model_s_own(page):
+    asked = page.run(
+        """(async () => {
+          const { Settings } = await import("/page/settings.js");
+          const own = { steps: 32, strength: 2, feedback: "guided", temperature: 1, allocation: "constant" };
+          const options = { policies: [{ name: "constant" }], limits: { steps: 1000 } };
+          const count = (steps) => {
+            const side = new Settings("one");
+            side.offer(options, { length: 32, controls: {}, defaults: { ...own, steps } });
+            return side.read();
+          };
+          return [count(32), count(300), count(3)];
+        })()"""
+    )
+    assert asked == [{}, {}, {}]
+
+
 def test_small_and_dark(page):
     for dark in (False, True):
         page.size(360, 740, dark=dark, phone=True)

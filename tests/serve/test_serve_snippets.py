@@ -15,13 +15,17 @@ import pytest
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
 
 
+def snippet(folder: Path, kind: str, path: str, body: dict[str, Any]) -> str:
+    """What the page copies for a request."""
+    source = files("tta_diffusion.serve").joinpath("page", "snippets.js").read_text(encoding="utf-8")
+    call = f"console.log({kind}({json.dumps(path)}, {json.dumps(body)}, 'tta-diffusion'));"
+    (folder / "snippets.mjs").write_text(f"{source}\n{call}\n", encoding="utf-8")
+    return subprocess.run(["node", folder / "snippets.mjs"], capture_output=True, text=True, check=True).stdout
+
+
 def command(folder: Path, path: str, body: dict[str, Any]) -> list[str]:
     """The words of the command for a request."""
-    source = files("tta_diffusion.serve").joinpath("page", "snippets.js").read_text(encoding="utf-8")
-    call = f"console.log(command({json.dumps(path)}, {json.dumps(body)}, 'tta-diffusion'));"
-    (folder / "snippets.mjs").write_text(f"{source}\n{call}\n", encoding="utf-8")
-    done = subprocess.run(["node", folder / "snippets.mjs"], capture_output=True, text=True, check=True)
-    return shlex.split(done.stdout)
+    return shlex.split(snippet(folder, "command", path, body))
 
 
 def test_a_prompt_is_no_option(tmp_path: Path) -> None:
@@ -37,3 +41,12 @@ def test_a_kept_word_is_kept_where_it_stands(tmp_path: Path) -> None:
     found = command(tmp_path, "/v1/rewrite", body)
     asked = ["--time", "0.4", "--keep-span", "10:13", "--set", "top_p=0.5", "--seed", "7"]
     assert found == ["tta", "rewrite", "the lake, the pizza", *asked]
+
+
+def test_times_of_kept_words_are_given_once(tmp_path: Path) -> None:
+    """The page notes the time of each token beside the places: a command has places, Python has times."""
+    body = {"text": "the pizza", "time": 0.4, "keep": [[0, 3]], "times": [0, 0.4], "seed": 7}
+    found = command(tmp_path, "/v1/rewrite", body)
+    assert found == ["tta", "rewrite", "the pizza", "--time", "0.4", "--keep-span", "0:3", "--seed", "7"]
+    python = snippet(tmp_path, "inPython", "/v1/rewrite", body)
+    assert 'print(pipe.rewrite("the pizza", [0, 0.4], seed=7).texts[0])' in python

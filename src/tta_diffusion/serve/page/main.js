@@ -51,10 +51,11 @@ async function run(jobs) {
   stopPlaying();
   problem("");
   const abort = (running = new AbortController());
+  const name = $("model").value; // another may be chosen while this one writes
   $("stop").hidden = false;
   $("replay").hidden = true;
   say("Writing.");
-  for (const { panel, path, body } of jobs) panel.begin(described(path, body));
+  for (const { panel, path, body } of jobs) panel.begin(described(path, body), abort);
   const ended = await Promise.allSettled(jobs.map(async ({ panel, path, body }) => {
     const { times, ...sent } = body;
     let last = 0;
@@ -65,11 +66,11 @@ async function run(jobs) {
       last = quarter;
     });
     panel.seconds = (performance.now() - panel.began) / 1000;
-    panel.finish(choice, { path, body, model: $("model").value });
-    past.add({ path, body, choice: { ...choice, molecule: undefined }, model: $("model").value });
+    panel.finish(choice, { path, body, model: name });
+    past.add({ path, body, choice: { ...choice, molecule: undefined }, model: name });
     say(`Finished: ${choice.full_text}`);
   }));
-  for (const { panel } of jobs) panel.fail();
+  for (const { panel } of jobs) if (panel.run === abort) panel.fail(); // else it shows another text already
   const wrong = ended.find((one) => one.status === "rejected" && one.reason.name !== "AbortError");
   if (wrong) problem(wrong.reason.message);
   if (running === abort) {
@@ -114,6 +115,7 @@ function snippet(panel, kind) {
 
 // An entry of the past: its settings, and its text as it was.
 function open(entry) {
+  running?.abort();
   if (options.models.some((one) => one.name === entry.model)) $("model").value = entry.model;
   choose();
   $("compare").checked = false;

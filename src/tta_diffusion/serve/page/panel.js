@@ -44,8 +44,9 @@ export class Panel {
     this.hinting();
   }
 
-  begin(name) {
-    Object.assign(this, { frames: [], choice: null, request: null, began: performance.now() });
+  // `run` is what writes the text; an old one has none.
+  begin(name, run = null) {
+    Object.assign(this, { frames: [], choice: null, request: null, run, began: performance.now() });
     this.named.textContent = name;
     this.text.className = "text empty";
     this.text.textContent = "Waiting for its turn …";

@@ -12,7 +12,7 @@ export class Settings {
     this.keywords = make("input", { placeholder: "boat, morning", maxLength: 300, autocomplete: "off" });
     this.policy = make("select", { onchange: () => this.explain() });
     this.exact = make("input", { placeholder: "adaptive:0.4+monotone", maxLength: 120, autocomplete: "off" });
-    this.steps = make("input", { type: "range", min: 5, step: 5, oninput: () => this.count() });
+    this.steps = make("input", { type: "range", min: 1, oninput: () => this.count() });
     this.shown = make("output");
     this.strength = make("input", { type: "number", min: 0, step: 50 });
     this.feedback = make("select", {}, ...["guided", "plain"].map((name) => make("option", { value: name }, name)));
@@ -50,7 +50,7 @@ export class Settings {
     const own = model.defaults.allocation.split(/[:@+]/)[0];
     const names = options.policies.map((one) => one.name).sort((a, b) => (b === own) - (a === own));
     this.policy.replaceChildren(...names.map((name) => make("option", { value: name }, name)));
-    this.steps.max = Math.min(200, options.limits.steps);
+    this.steps.max = Math.min(Math.max(200, model.defaults.steps), options.limits.steps);
     this.length.max = model.length - 1;
     this.feedbackLabel.hidden = !model.feedback;
     this.write({});

@@ -3,7 +3,7 @@ const SHIPPED = "tta-diffusion"; // the model that commands use when none is nam
 const quote = (text) => `'${String(text).replaceAll("'", "'\\''")}'`;
 const shell = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : quote(text));
 const python = (value) => JSON.stringify(value);
-const setting = (name) => !["prompt", "text", "time", "keep", "control", "seed", "model", "n"].includes(name);
+const setting = (name) => !["prompt", "text", "time", "times", "keep", "control", "seed", "model", "n"].includes(name);
 
 // A text that begins with a dash would be read as an option: it goes last, behind --.
 function around(text, options) {
