@@ -52,6 +52,16 @@ def test_a_completion_is_the_pipelines_text(client, pipeline):
     assert all("".join(choice["pieces"]) == choice["full_text"] for choice in choices)
 
 
+def test_a_control_given_twice_pushes_twice_as_in_the_pipeline(client, pipeline):
+    once, twice = (
+        write(client, prompt="the pizza", control=[MOOD] * times, seed=7, steps=4, strength=20)["choices"][0]
+        for times in (1, 2)
+    )
+    assert twice["full_text"] == pipeline("the pizza", control=[MOOD, MOOD], seed=7, steps=4, strength=20).texts[0]
+    assert twice["full_text"] != once["full_text"]
+    assert twice["p"].keys() == once["p"].keys() == {MOOD}
+
+
 def test_a_weight_of_one_is_told_to_a_control_that_brings_another(model_directory, tmp_path):
     directory = Path(shutil.copytree(model_directory, tmp_path / "model"))
     words = {"words": {"negative": ["hate", "bad"], "positive": ["love", "great"]}}

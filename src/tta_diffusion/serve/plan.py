@@ -69,7 +69,7 @@ def _manner(
     texts = prompts * asked.n
     limits.check(n=asked.n, texts=texts, steps=config.steps, candidates=config.candidates)
     limits.check(iterations=config.iterations, work=texts * config.candidates * config.steps)
-    control = list(dict.fromkeys(served.control(spec) for spec in [*given, *more]))
+    control = [served.control(spec) for spec in [*given, *more]]  # one given twice pushes twice
     if config.candidates > 1 and not served.judging(control):
         raise ValueError(f"candidates={config.candidates}, but no control judges the texts: add one, or ask for more n")
     return control, settings
