@@ -12,7 +12,10 @@ Kept = str | Sequence[int]  # words, or [start, end) in characters
 
 
 def kept_times(tokenizer: Any, text: str, time: float, keep: Sequence[Kept]) -> list[float]:
-    """`time` for every token of the text, 0 for those that touch what is kept; words are kept wherever they stand."""
+    """`time` for every token of the text, 0 for those that touch what is kept.
+
+    Words are kept wherever they stand, inside other words only if they stand nowhere else.
+    """
     if not keep:
         return [time] * len(given_ids(tokenizer, text))
     if not tokenizer.is_fast:
@@ -28,10 +31,12 @@ def kept_times(tokenizer: Any, text: str, time: float, keep: Sequence[Kept]) -> 
 def _spans(one: Kept, text: str) -> list[tuple[int, int]]:
     """Where it stands, as [start, end) in characters."""
     if isinstance(one, str):
-        found = [match.span() for match in re.finditer(re.escape(one), text)] if one.strip() else []
-        if not found:
-            raise ValueError(f"keep '{one[:80]}': these words do not stand in the text '{text[:80]}'")
-        return found
+        plain = re.escape(one)
+        whole = rf"(?:\b|(?!\w)){plain}(?:\b|(?<!\w))"  # a letter at either end begins or ends a word
+        for pattern in (whole, plain) if one.strip() else ():
+            if found := [match.span() for match in re.finditer(pattern, text)]:
+                return found
+        raise ValueError(f"keep '{one[:80]}': these words do not stand in the text '{text[:80]}'")
     if len(one) != 2 or not 0 <= one[0] < one[1] <= len(text):
         raise ValueError(f"keep {list(one[:4])}: write words, or [start, end) within the text's {len(text)} characters")
     return [(one[0], one[1])]
