@@ -220,6 +220,33 @@ def test_any_number_of_steps_can_be_a_model_s_own(page):
     assert asked == [{}, {}, {}]
 
 
+def test_what_a_fold_hides_does_not_stop_writing_unsaid(page):
+    strength, heat = (f"document.querySelectorAll('.side details input')[{i}].value =" for i in range(2))
+    page.run(f"{strength} '2.5'; document.getElementById('write').click()")  # no multiple of anything
+    page.wait(FINISHED)
+    page.run(f"{heat} '9'; document.getElementById('prompt').focus()")
+    page.key("Enter", CTRL)
+    assert page.run("document.querySelector('.side details').open")
+    assert page.run("document.getElementById('stop').hidden")
+
+
+def test_a_character_of_several_tokens_is_one_word_to_keep(page):
+    shown, keep, times = page.run(
+        """(async () => {
+          const { Panel } = await import("/page/panel.js");
+          const panel = new Panel({});
+          panel.begin("");
+          panel.finish({ pieces: [" ", "\\u4e2d", "", " ok"], p: {}, steps: 1, seed: 7 }, {});
+          const words = [...panel.text.querySelectorAll("button")];
+          words[1].click();
+          const { keep, times } = panel.spans();
+          return [words.map((word) => word.hidden ? "" : `${word.textContent} ${word.tabIndex}`), keep, times];
+        })()"""
+    )
+    assert shown == ["", "\u4e2d 0", "", "ok -1"]
+    assert (keep, times) == ([[1, 2]], [0.4, 0, 0, 0.4])
+
+
 def test_small_and_dark(page):
     for dark in (False, True):
         page.size(360, 740, dark=dark, phone=True)

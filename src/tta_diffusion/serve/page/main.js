@@ -189,7 +189,7 @@ $("theme").addEventListener("click", () => theme(true));
 $("play").addEventListener("click", play);
 $("moment").addEventListener("input", () => { stopPlaying(); moveTo(Number($("moment").value)); });
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); write(); }
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); $("ask").requestSubmit(); }
   if (event.key === "Escape" && running) running.abort();
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => theme(false));

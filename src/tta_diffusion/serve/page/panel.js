@@ -113,6 +113,7 @@ export class Panel {
   end() {
     const last = this.frames.at(-1), pieces = this.choice.pieces;
     const alike = last && last.tokens.length === pieces.length;
+    const first = pieces.findIndex((piece) => piece.trim());
     this.text.className = pieces.length ? "text" : "text empty";
     this.text.dataset.kind = "end";
     if (!pieces.length) this.text.textContent = "(empty)";
@@ -120,7 +121,8 @@ export class Panel {
       const bare = piece.trimStart(), marks = ["t"];
       if (alike && last.given.includes(i)) marks.push("given");
       if (alike && last.keys.includes(i)) marks.push("key");
-      const button = make("button", { type: "button", className: marks.join(" "), tabIndex: i ? -1 : 0, onclick: () => this.keep(i) }, bare);
+      const button = make("button", { type: "button", className: marks.join(" "), tabIndex: i === first ? 0 : -1, onclick: () => this.keep(i) }, bare);
+      button.hidden = !bare; // a space, or a further token of a character
       button.ariaPressed = "false";
       return [piece.slice(0, piece.length - bare.length), button];
     }));
@@ -155,21 +157,23 @@ export class Panel {
     this.clear.hidden = !n;
   }
 
-  // Kept words as [start, end) in characters, and a time for every token.
+  // Kept words as [start, end) in characters, and a time for every token; an empty piece is a further token of the
+  // character before it, and shares its time.
   spans() {
-    const spans = [];
-    let at = 0;
-    this.choice.pieces.forEach((piece, i) => {
+    const keep = [], time = Number(this.time.value);
+    let at = 0, kept = false;
+    const times = this.choice.pieces.map((piece, i) => {
       const start = at + ([...piece].length - [...piece.trimStart()].length);
       at += [...piece].length;
-      if (this.kept.has(i) && at > start) spans.push([start, at]);
+      if (piece) kept = this.kept.has(i);
+      if (piece && kept) keep.push([start, at]);
+      return kept ? 0 : time;
     });
-    const time = Number(this.time.value);
-    return { keep: spans, time, times: this.choice.pieces.map((_, i) => (this.kept.has(i) ? 0 : time)) };
+    return { keep, time, times };
   }
 
   walk(event) {
-    const words = [...this.text.querySelectorAll("button.t")], at = words.indexOf(document.activeElement);
+    const words = [...this.text.querySelectorAll("button.t:not([hidden])")], at = words.indexOf(document.activeElement);
     const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: words.length - 1 }[event.key];
     if (at < 0 || to === undefined || !words[to]) return;
     event.preventDefault();

@@ -14,12 +14,22 @@ export class Settings {
     this.exact = make("input", { placeholder: "adaptive:0.4+monotone", maxLength: 120, autocomplete: "off" });
     this.steps = make("input", { type: "range", min: 1, oninput: () => this.count() });
     this.shown = make("output");
-    this.strength = make("input", { type: "number", min: 0, step: 50 });
+    this.strength = make("input", { type: "number", min: 0, step: "any" });
     this.feedback = make("select", {}, ...["guided", "plain"].map((name) => make("option", { value: name }, name)));
-    this.temperature = make("input", { type: "number", min: 0, max: 5, step: 0.1 });
+    this.temperature = make("input", { type: "number", min: 0, max: 5, step: "any" });
     this.about = make("p", { className: "about", id: `about-${this.id}` });
     this.policy.setAttribute("aria-describedby", this.about.id);
     this.feedbackLabel = make("label", {}, "feedback", this.feedback);
+    this.more = make(
+      "details", {}, make("summary", {}, "More settings"),
+      make(
+        "div", { className: "fields" },
+        make("label", {}, "strength", this.strength), this.feedbackLabel,
+        make("label", {}, "temperature", this.temperature),
+        make("label", { className: "wide" }, "policy in full", this.exact),
+      ),
+    );
+    this.more.addEventListener("invalid", () => { this.more.open = true; }, true); // nobody sees what is wrong in a fold
     this.node = make(
       "div", { className: "side" }, this.title, this.groups,
       make(
@@ -29,16 +39,7 @@ export class Settings {
         make("label", {}, "length", this.length),
         make("label", { className: "wide" }, "keywords", this.keywords),
       ),
-      this.about,
-      make(
-        "details", {}, make("summary", {}, "More settings"),
-        make(
-          "div", { className: "fields" },
-          make("label", {}, "strength", this.strength), this.feedbackLabel,
-          make("label", {}, "temperature", this.temperature),
-          make("label", { className: "wide" }, "policy in full", this.exact),
-        ),
-      ),
+      this.about, this.more,
     );
   }
 
