@@ -121,6 +121,14 @@ def test_texts_are_held_against_their_targets(data_dir: Path) -> None:
     assert by_target["span", 4] == by_target["length", 4] == [1, 1, 0, 0]
     assert [values["all_met"][4, "target", k] for k in range(4)] == [1, 1, 0, 0]
     assert results["scorers"] == {"lexical": "toy grammar"}
+    # What was not asked for has no part in a mean.
+    means = {name: (found["value"], found["count"]) for name, found in results["metrics"].items()}
+    assert {name: means[name] for name in ("tree", "span", "pos", "length")} == {
+        "tree": (1, 4),
+        "span": (0.5, 8),
+        "pos": (1, 4),
+        "length": (0.5, 8),
+    }
 
 
 def test_a_text_meets_all_only_with_its_label(data_dir: Path) -> None:

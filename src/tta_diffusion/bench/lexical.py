@@ -96,12 +96,17 @@ _MEASURES: dict[str, Callable[[LexicalScorer, Texts, list[str]], list[float]]] =
 }
 
 
-def lexical_metrics(rows: list[Values], correct: list[float] | None) -> dict[str, list[float]]:
+def lexical_metrics(rows: list[Values], correct: list[float] | None) -> dict[str, list[float | None]]:
     """The values of the metrics from the rows of the scorer; {} is an empty text, which meets nothing.
 
+    Where targets differ in kind, a text that was not asked for a length has none: that is no failure.
     `correct` says how far judges find the label that each text was to have, too: a text that meets all meets that.
     """
-    found = {name: [float(row.get(name, 0.0)) for row in rows] for name in MEASURED if any(name in r for r in rows)}
+    found: dict[str, list[float | None]] = {
+        name: [None if row and name not in row else float(row.get(name, 0.0)) for row in rows]
+        for name in MEASURED
+        if any(name in row for row in rows)
+    }
     if correct is not None or any(row.get(ASKED, 0) > 1 for row in rows):
         labels = correct or [1.0] * len(rows)
         found["all_met"] = [row.get(MET, 0.0) * right for row, right in zip(rows, labels, strict=True)]
