@@ -53,6 +53,15 @@ def test_a_copy_is_no_empty_text(data_dir: Path) -> None:
     assert read_references(task(), data_dir)[0] == tuple(ROWS[0][1])
 
 
+@pytest.mark.parametrize("references", [None, "", [], [" "]])
+def test_a_source_without_references_is_said_before_anything_is_written(data_dir: Path, references: Any) -> None:
+    with (data_dir / "test.jsonl").open("a") as file:
+        file.write(json.dumps({"source": "what now", "references": references}) + "\n")
+    with pytest.raises(ValueError, match="has no 'references' for 'what now': leave the row out"):
+        run(Request(task(), "copy", limit=1, data_dir=data_dir, out=data_dir / "run"))
+    assert not (data_dir / "run").exists()
+
+
 class Exact:
     """1 for a text that is one of its references, else 0, in the place of a network."""
 

@@ -140,7 +140,14 @@ def read_references(task: Task, data_dir: Path | None) -> tuple[tuple[str, ...],
         return ()
     rows = [row for row in read_rows(data_dir / task.prompts_file) if row.get(task.prompt_field) is not None]
     found = [row.get(task.reference_field) or "" for row in rows]
-    return tuple((one,) if isinstance(one, str) else tuple(map(str, one)) for one in found)
+    references = tuple((one,) if isinstance(one, str) else tuple(map(str, one)) for one in found)
+    for row, each in zip(rows, references, strict=True):
+        if not any(one.strip() for one in each):
+            raise ValueError(
+                f"'{data_dir / task.prompts_file}' has no '{task.reference_field}' for '{row[task.prompt_field]}': "
+                "leave the row out, or say what its text is compared with"
+            )
+    return references
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
