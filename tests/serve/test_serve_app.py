@@ -157,6 +157,14 @@ def test_a_rewriting_keeps_what_it_should(client, pipeline, keep):
     assert all(choice["text"].split()[1] == "pizza" for choice in found["choices"])
 
 
+def test_null_is_a_field_left_out(client):
+    nothing = dict.fromkeys(("control", "n", "stream", "echo", "stop", "max_tokens", "temperature", "stream_options"))
+    asked = {"prompt": "the pizza", "seed": 7, "steps": 2}
+    assert write(client, **asked, **nothing)["choices"] == write(client, **asked)["choices"]
+    answer = client.post("/v1/rewrite", json={"text": None})
+    assert (answer.status_code, answer.json()["error"]["message"]) == (400, "'text': Field required")
+
+
 def test_infilling(client, pipeline):
     found = write(client, "/v1/infill", template="the pizza [3] but [2].", seed=5, steps=4)
     assert (

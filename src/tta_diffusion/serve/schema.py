@@ -54,13 +54,13 @@ class Asked(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _unknown(cls, raw: Any) -> Any:
-        """Names the nearest field, and takes OpenAI's own where they ask for nothing."""
+        """Names the nearest field, and takes OpenAI's own where they ask for nothing; null is a field left out."""
         if not isinstance(raw, dict):
             raise ValueError("the body must be a JSON object")
         kept = {}
         for name, value in raw.items():
             if name in cls.model_fields:
-                kept[name] = value
+                kept |= {} if value is None else {name: value}
             elif name in NEUTRAL:
                 if value is not None and value not in NEUTRAL[name]:
                     raise ValueError(f"'{name}' is not supported: leave it out")
