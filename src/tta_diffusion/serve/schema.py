@@ -57,7 +57,7 @@ class Asked(BaseModel):
         """Names the nearest field, and takes OpenAI's own where they ask for nothing; null is a field left out."""
         if not isinstance(raw, dict):
             raise ValueError("the body must be a JSON object")
-        kept = {}
+        kept: dict[str, Any] = {}
         for name, value in raw.items():
             if name in cls.model_fields:
                 kept |= {} if value is None else {name: value}
