@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from train_helpers import ALONE, make_config, same_tensors, sentences, train, write_corpus
 from tta_diffusion.denoiser.model import SimplexDenoiser
+from tta_diffusion.tokens.moments import mean
 from tta_diffusion.training.batches import stream
 from tta_diffusion.training.config import OptimSettings, TimeSettings
 from tta_diffusion.training.loop import Run
@@ -47,6 +48,22 @@ def test_moving_average_by_hand() -> None:
     torch.testing.assert_close(model.weight.detach().double(), expected[0], atol=1e-6, rtol=1e-5)
     state.swap_ema()
     assert all(map(torch.equal, raw, model.parameters()))
+
+
+@pytest.mark.parametrize("change", ["update", "swap_ema"])
+def test_what_is_kept_of_weights_is_forgotten_when_they_change(change: str) -> None:
+    """FSDP writes the gathered weights without a new version, and often to where the last ones were."""
+    table = nn.Parameter(torch.randn(8, 4))
+    state = make_state(nn.Linear(3, 2), ema=0.5)
+    with torch.no_grad():
+        before = mean(table).clone()
+        with torch.autograd._unsafe_preserve_version_counter(table):
+            table += 1
+        if change == "update":
+            state.update(lr=0.1, clip=1.0)
+        else:
+            state.swap_ema()
+        torch.testing.assert_close(mean(table), before + 1)
 
 
 @pytest.mark.parametrize("ema", [0.9, 0.0])

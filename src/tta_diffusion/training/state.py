@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from tta_diffusion.fast.derived import forget
 from tta_diffusion.training.config import OptimSettings
 from tta_diffusion.training.distributed import fill, whole
 from tta_diffusion.training.optimizers import make_optimizers
@@ -37,6 +38,7 @@ class TrainState:
                 group["lr"] = lr
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
+        forget()
         self.step += 1
         if self.ema:
             # A short memory at first: the average should forget the random start.
@@ -51,6 +53,7 @@ class TrainState:
             kept = parameter.detach().clone()
             fill(parameter, average)
             fill(average, kept)
+        forget()
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """Everything to save, gathered: file name -> tensor name -> tensor. Every process must call this."""
