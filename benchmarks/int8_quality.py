@@ -3,9 +3,9 @@
     python benchmarks/int8_quality.py OUT [--task sentiment] [--steps 20] [--limit 50] [--batch 500]
     tta bench score OUT/exact OUT/int8 --classifier JUDGE; tta bench compare OUT/exact OUT/int8
 
-Whole numbers of 8 bits are multiplied here as the floats they stand for: the sums are ONNX Runtime's up to float32's
-rounding (tests/fast/test_products.py). Both runs have the same seeds, so their texts are pairs. Without a GPU it runs
-all the same, slowly: `--limit 1 --steps 2`.
+Whole numbers of 8 bits are multiplied here as the floats they stand for: the sums are those of the CPU's library up to
+float32's rounding (tests/fast/test_products.py). Both runs have the same seeds, so their texts are pairs. Without a
+GPU it runs all the same, slowly: `--limit 1 --steps 2`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from tta_diffusion.bench.run import Request, run
 from tta_diffusion.bench.task import load_task
 from tta_diffusion.common.devices import find_device
 from tta_diffusion.fast import products
+from tta_diffusion.fast.products.codes import GROUP, LARGEST, LEAST
 from tta_diffusion.pipeline import TTAPipeline, load_pipeline
-
-LARGEST, TINY = 127, 1e-5
 
 
 class EmulatedLinear(nn.Module):
@@ -38,9 +37,9 @@ class EmulatedLinear(nn.Module):
         self.blocks = largest is None
         columns = weight.new_ones(weight.shape[1])
         if largest is not None:
-            columns = (largest.clamp_min(TINY) / weight.abs().amax(0).clamp_min(TINY)).sqrt()
+            columns = (largest.clamp_min(LEAST) / weight.abs().amax(0).clamp_min(LEAST)).sqrt()
         scaled = weight * columns
-        parts = scaled.unflatten(1, (-1, products.GROUP)) if self.blocks else scaled
+        parts = scaled.unflatten(1, (-1, GROUP)) if self.blocks else scaled
         self.register_buffer("columns", 1 / columns)
         self.register_buffer("weight", rounded(parts, torch.finfo(torch.float32).tiny).view_as(weight))
         self.out_features, self.in_features = weight.shape
@@ -49,9 +48,9 @@ class EmulatedLinear(nn.Module):
         """(..., K) -> (..., N) float32."""
         x = x.float()
         if self.blocks:
-            shown = rounded(x.unflatten(-1, (-1, products.GROUP)), torch.finfo(torch.float32).tiny).flatten(-2)
+            shown = rounded(x.unflatten(-1, (-1, GROUP)), torch.finfo(torch.float32).tiny).flatten(-2)
         else:
-            shown = rounded(x * self.columns, TINY / LARGEST)
+            shown = rounded(x * self.columns, LEAST / LARGEST)
         return shown @ self.weight.T
 
 

@@ -15,8 +15,19 @@ pytest.importorskip("onnx")
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from int8_quality import EmulatedLinear  # type: ignore[import-not-found]
 
-from tta_diffusion.fast.products import EightBitLinear, lower_products
+from tta_diffusion.fast import native
+from tta_diffusion.fast.products import EightBitLinear, lower_products, vnni
+from tta_diffusion.fast.products.codes import LARGEST, MIDDLE
 from tta_diffusion.pipeline import TTAPipeline
+
+LIBRARIES = ["onnx_runtime", *(["vnni"] if vnni.available() else [])]
+
+
+@pytest.fixture(params=LIBRARIES, autouse=True)
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each that this processor has."""
+    monkeypatch.setattr(vnni, "available", lambda: request.param == "vnni")
+    return str(request.param)
 
 
 def relative(close: torch.Tensor, exact: torch.Tensor) -> float:
@@ -72,11 +83,31 @@ def test_large_columns_are_moved_into_the_weights() -> None:
     assert relative(EightBitLinear(weight, weight.abs().amax(0))(x), exact) > 0.2
 
 
-def test_a_sample_chooses_the_way() -> None:
-    """With one, by rows and columns, but where a layer narrows."""
+def test_a_sample_chooses_the_way(library: str) -> None:
+    """With one, by rows and columns; ONNX Runtime does so but where a layer narrows."""
     network = nn.Sequential(nn.Linear(64, 128, bias=False), nn.Linear(128, 64, bias=False))
     assert lower_products(network, lambda: network(torch.randn(4, 64))) == 2
-    assert [layer._columns is not None for layer in network] == [True, False]
+    assert [layer.by_blocks for layer in network] == [False, library == "onnx_runtime"]
+    network = nn.Sequential(nn.Linear(64, 128, bias=False))
+    assert lower_products(network) == 1
+    assert network[0].by_blocks
+
+
+@pytest.mark.parametrize("in_c", [False, *([True] if native.library() else [])])
+def test_codes_are_the_nearest(in_c: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every row, times its columns' scales, the largest is the last code; padding is no part of it."""
+    monkeypatch.setattr(native, "ENABLED", in_c)
+    torch.manual_seed(7)
+    x, columns = 10.0 ** torch.randn(21, 1) * torch.randn(21, 128), 10.0 ** torch.randn(128)
+    x[3] = 0.0
+    codes, scales = vnni.encode(x, columns)
+    assert codes.shape == (32, 128)
+    assert scales.shape == (21, 1)
+    wanted = x * columns
+    torch.testing.assert_close(scales, wanted.abs().amax(-1, keepdim=True).clamp_min(vnni.LEAST))
+    found = codes[:21].int() - MIDDLE
+    assert (found.abs().amax(-1) == LARGEST).sum() == 20
+    assert (found * scales / LARGEST - wanted).abs().div(scales / LARGEST).max() <= 0.501
 
 
 def test_weights_of_eight_bits_lose_nothing() -> None:
@@ -113,7 +144,7 @@ def test_no_gradient_is_promised() -> None:
 def test_a_missing_library_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(ValueError, match=r"pip install 'tta-diffusion\[cpu\]'"):
-        lower_products(nn.Sequential())
+        lower_products(nn.Sequential(nn.Linear(64, 8, bias=False)))
 
 
 @pytest.mark.slow

@@ -1,4 +1,5 @@
-/* What a step reads and draws from its logits on a CPU, a row at a time: see `top_logits` and `nucleus`.
+/* What a step does with rows of numbers on a CPU, one at a time: it reads and draws from its logits (see `top_logits` and
+   `nucleus`), and rounds what products in 8 bits read (see `products`).
 
    A row of float32 stays in the cache while all is done with it, where one operation after the other over many rows
    waits for memory. Loops are plain, without branches, so that the compiler turns them into vectors. */
@@ -225,4 +226,27 @@ int draw_rows(const void *logits, int is_bf16, int64_t stride, int64_t size, con
     int missing = !row;
     free(row);
     return missing;
+}
+
+#define TOGETHER 64 /* columns: products in 8 bits have whole groups of them */
+
+/* Rows (count, width) times columns (width,), as codes from 1 to 255 around 128 and the scale of each row:
+   x_rk columns_k = scales_r (codes_rk - 128) / 127, rounded. A scale is the largest |x_rk columns_k|, or `least`. */
+void encode_rows(const float *rows, int64_t count, int64_t width, const float *columns, float least, uint8_t *codes,
+                 float *scales) {
+    for (int64_t r = 0; r < count; r++) {
+        const float *x = rows + r * width;
+        uint8_t *out = codes + r * width;
+        float best[TOGETHER], scale = least;
+        for (int i = 0; i < TOGETHER; i++) best[i] = 0;
+        for (int64_t k = 0; k < width; k += TOGETHER)
+            for (int i = 0; i < TOGETHER; i++) {
+                float size = fabsf(x[k + i] * columns[k + i]);
+                best[i] = size > best[i] ? size : best[i];
+            }
+        for (int i = 0; i < TOGETHER; i++) scale = best[i] > scale ? best[i] : scale;
+        float by = 127 / scale;
+        for (int64_t k = 0; k < width; k++) out[k] = (uint8_t)(int32_t)(x[k] * columns[k] * by + 128.5f);
+        scales[r] = scale;
+    }
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from ctypes import CDLL, c_double, c_int, c_int64, c_void_p
+from ctypes import CDLL, c_double, c_float, c_int, c_int64, c_void_p
 from itertools import pairwise
 
 import numpy as np
@@ -71,6 +71,16 @@ def draw_rows(
 
     _run(draw, parts_of(np.arange(count), torch.get_num_threads()))
     return tokens
+
+
+def encode_rows(rows: Tensor, columns: Tensor, least: float, codes: Tensor, scales: Tensor) -> None:
+    """Rows (M, K) float32 times columns (K,), contiguous, K a multiple of 64, into codes (M, K) uint8 and scales (M,):
+    see `products.vnni.encode`."""
+    (count, width), library = rows.shape, _library()
+    library.encode_rows.restype = None
+    library.encode_rows(
+        *(_at(rows), c_int64(count), c_int64(width), _at(columns), c_float(least), _at(codes), _at(scales))
+    )
 
 
 def _library() -> CDLL:
