@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from tta_diffusion.baselines.causal import CausalLM, Reader
 from tta_diffusion.baselines.decode import CausalWriter, Decoding, Predictor
-from tta_diffusion.baselines.prefix import ClassReader, Prefixes, token_log_probs
+from tta_diffusion.baselines.prefix import ClassReader, Prefixes, token_loss
 from tta_diffusion.baselines.registry import Setup, Writer, register, trains
+from tta_diffusion.baselines.store import save_tensors
 from tta_diffusion.training.classifier.batches import Batch
 from tta_diffusion.training.classifier.store import LabelledStore
 from tta_diffusion.training.fit import FitSettings, batches, fit
@@ -92,10 +92,8 @@ def train_prefixes(base: CausalLM, store: LabelledStore, settings: PrefixSetting
     prefixes = Prefixes.of_words(base, store.labels, settings.prefix)
 
     def loss_of(batch: Batch) -> Tensor:
-        rows = prefixes.rows(batch.labels, base.model.dtype)
-        return -token_log_probs(base.model, batch.ids, batch.mask, rows).sum() / batch.mask[:, 1:].sum()
+        return token_loss(base.model, batch, prefixes.rows(batch.labels, base.model.dtype))
 
     results = fit(prefixes.parameters(), loss_of, batches(store, settings), settings, base.device, "prefixes", True)
-    tensors = {"keys": prefixes.keys, "values": prefixes.values}
-    save_file({k: v.detach().contiguous().cpu() for k, v in tensors.items()}, directory / f"{PREFIXES}.safetensors")
+    save_tensors(directory, PREFIXES, {"keys": prefixes.keys, "values": prefixes.values})
     return results

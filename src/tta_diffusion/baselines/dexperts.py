@@ -11,18 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_model, save_model
+from safetensors.torch import save_model
 from torch import Tensor
 
 from tta_diffusion.baselines.causal import CausalLM, Reader
 from tta_diffusion.baselines.decode import CausalWriter, Decoding, Predictor, keep_nucleus
-from tta_diffusion.baselines.prefix import token_log_probs
+from tta_diffusion.baselines.prefix import token_loss
 from tta_diffusion.baselines.registry import Setup, Writer, register, trains
-from tta_diffusion.training.classifier.batches import Batch
 from tta_diffusion.training.classifier.store import LabelledStore
 from tta_diffusion.training.fit import FitSettings, batches, fit, trainable_copy
 
@@ -66,11 +66,7 @@ class Ensemble:
 @register("dexperts", DExpertsOptions, needs_training=True)
 def dexperts(setup: Setup, options: DExpertsOptions) -> Writer:
     base, made = setup.base, setup.made
-    experts = []
-    for label in range(len(made.facts.labels)):
-        expert = trainable_copy(base.model).requires_grad_(False)
-        load_model(expert, made.file(f"expert-{label}"), device=str(base.device))
-        experts.append(expert.to(base.model.dtype))
+    experts = [made.fine_tuned(f"expert-{label}", base.model) for label in range(len(made.facts.labels))]
 
     def ensemble(label: str) -> Predictor:
         wanted = made.label(label)
@@ -93,12 +89,8 @@ def train_experts(base: CausalLM, store: LabelledStore, settings: ExpertSettings
     """An expert of every label: the whole model fine-tuned on the rows of that label."""
     results = {}
     for number, label in enumerate(store.labels):
-        expert = trainable_copy(base.model)
-
-        def loss_of(batch: Batch, expert: Any = expert) -> Tensor:
-            return -token_log_probs(expert, batch.ids, batch.mask).sum() / batch.mask[:, 1:].sum()
-
-        rows = batches(store, settings, number)
-        results[label] = fit(expert.parameters(), loss_of, rows, settings, base.device, f"expert '{label}'", True)
+        expert, rows = trainable_copy(base.model), batches(store, settings, number)
+        loss = partial(token_loss, expert)
+        results[label] = fit(expert.parameters(), loss, rows, settings, base.device, f"expert '{label}'", True)
         save_model(expert, str(directory / f"expert-{number}.safetensors"))
     return results

@@ -16,13 +16,14 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_model, save_file, save_model
+from safetensors.torch import save_model
 from torch import Tensor, nn
 
 from tta_diffusion.baselines.causal import CausalLM, Reader
 from tta_diffusion.baselines.decode import CausalWriter, Decoding, Predictor
 from tta_diffusion.baselines.prefix import ClassReader, Prefixes, class_log_likelihoods
 from tta_diffusion.baselines.registry import Setup, Writer, register, trains
+from tta_diffusion.baselines.store import save_tensors
 from tta_diffusion.training.classifier.batches import Batch
 from tta_diffusion.training.classifier.store import LabelledStore
 from tta_diffusion.training.fit import FitSettings, batches, fit, trainable_copy
@@ -73,9 +74,7 @@ def gedi(setup: Setup, options: GeDiOptions) -> Writer:
     prefixes, scale = Prefixes(found["keys"], found["values"]).requires_grad_(False), float(found["scale"])
     model = base.model
     if made.file(WEIGHTS).is_file():
-        model = trainable_copy(base.model).requires_grad_(False)
-        load_model(model, made.file(WEIGHTS), device=str(base.device))
-        model.to(base.model.dtype)
+        model = made.fine_tuned(WEIGHTS, base.model)
 
     def discriminator(label: str) -> Predictor:
         return Discriminator(Reader(base.model), ClassReader(model, prefixes), made.label(label), scale, options)
@@ -106,8 +105,7 @@ def train_gedi(base: CausalLM, store: LabelledStore, settings: GeDiSettings, dir
 
     parameters = [*prefixes.parameters(), scale, *(() if settings.frozen else model.parameters())]
     results = fit(parameters, loss_of, batches(store, settings), settings, base.device, "class-conditional model", True)
-    tensors = {"keys": prefixes.keys, "values": prefixes.values, "scale": scale}
-    save_file({k: v.detach().contiguous().cpu() for k, v in tensors.items()}, directory / f"{PREFIXES}.safetensors")
+    save_tensors(directory, PREFIXES, {"keys": prefixes.keys, "values": prefixes.values, "scale": scale})
     if not settings.frozen:
         save_model(model, str(directory / f"{WEIGHTS}.safetensors"))
     return results | {"scale": round(float(scale.detach()), 4)}

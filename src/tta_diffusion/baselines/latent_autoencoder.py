@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
 from tta_diffusion.baselines.causal import Layers
-from tta_diffusion.baselines.prefix import token_log_probs
+from tta_diffusion.baselines.prefix import token_loss
 from tta_diffusion.training.classifier.batches import Batch
 
 
@@ -85,5 +85,4 @@ def prefix_of(model: PreTrainedModel, embeddings: Tensor) -> Layers:
 def reconstruction_loss(model: PreTrainedModel, autoencoder: Autoencoder, batch: Batch) -> Tensor:
     """-log p(x_t | x_<t, e(z(x))), mean over the tokens of a batch."""
     z = autoencoder.encode(states_of(model, batch).float(), batch.mask)
-    prefix = prefix_of(model, autoencoder.decode(z))
-    return -token_log_probs(model, batch.ids, batch.mask, prefix).sum() / batch.mask[:, 1:].sum()
+    return token_loss(model, batch, prefix_of(model, autoencoder.decode(z)))

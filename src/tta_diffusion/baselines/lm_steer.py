@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from tta_diffusion.baselines.causal import CausalLM, Reader
 from tta_diffusion.baselines.decode import CausalWriter, Decoding
 from tta_diffusion.baselines.registry import Setup, Writer, register, trains
+from tta_diffusion.baselines.store import save_tensors
 from tta_diffusion.training.classifier.batches import Batch
 from tta_diffusion.training.classifier.store import LabelledStore
 from tta_diffusion.training.fit import FitSettings, batches, fit
@@ -93,6 +93,5 @@ def train_steer(base: CausalLM, store: LabelledStore, settings: SteerSettings, d
         return nn.functional.cross_entropy(logits, wanted, ignore_index=PADDING)
 
     results = fit([first, second], loss_of, batches(store, settings), settings, base.device, "steering matrix", True)
-    tensors = {"first": first, "second": second}
-    save_file({k: v.detach().contiguous().cpu() for k, v in tensors.items()}, directory / f"{STEER}.safetensors")
+    save_tensors(directory, STEER, {"first": first, "second": second})
     return results

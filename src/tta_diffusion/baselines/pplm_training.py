@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from tta_diffusion.baselines.causal import CausalLM, Reader
 from tta_diffusion.baselines.pplm import ATTRIBUTE
 from tta_diffusion.baselines.registry import trains
+from tta_diffusion.baselines.store import save_tensors
 from tta_diffusion.training.classifier.batches import Batch, take
 from tta_diffusion.training.classifier.store import LabelledStore
 from tta_diffusion.training.fit import FitSettings, batches, fit
@@ -50,8 +50,9 @@ def train_discriminator(
         for low in range(0, len(held), settings.batch):
             batch = take(store.validation, held[low : low + settings.batch]).to(base.device)
             right.append(head(mean_hidden(base, batch)).argmax(-1) == batch.labels)
-    tensors = {"weight": head.weight.detach(), "bias": head.bias.detach(), "bags": bags(base, store, settings.words)}
-    save_file({k: v.contiguous().cpu() for k, v in tensors.items()}, directory / f"{ATTRIBUTE}.safetensors")
+    save_tensors(
+        directory, ATTRIBUTE, {"weight": head.weight, "bias": head.bias, "bags": bags(base, store, settings.words)}
+    )
     return results | {"validation_accuracy": round(float(torch.cat(right).float().mean()), 4)}
 
 

@@ -51,6 +51,11 @@ def token_log_probs(model: PreTrainedModel, ids: Tensor, mask: Tensor, prefix: L
     return found * mask[:, 1:]
 
 
+def token_loss(model: PreTrainedModel, batch: Batch, prefix: Layers | None = None) -> Tensor:
+    """-log p(x_t | x_<t, prefix), mean over the tokens of a batch."""
+    return -token_log_probs(model, batch.ids, batch.mask, prefix).sum() / batch.mask[:, 1:].sum()
+
+
 def class_log_likelihoods(model: PreTrainedModel, prefixes: Prefixes, batch: Batch) -> Tensor:
     """(B, C) mean over tokens of log p(x_t | x_<t, c)."""
     count = prefixes.classes

@@ -9,12 +9,14 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, load_model, save_file
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from tta_diffusion.common.atomic import write_json
 from tta_diffusion.common.configuration import build
 from tta_diffusion.common.registry import closest
+from tta_diffusion.training.fit import trainable_copy
 
 RECORD = "baseline.json"
 FORMAT, VERSION = "tta-baseline", 1
@@ -81,3 +83,16 @@ class Trained:
             return load_file(self.file(name), device=str(device))
         except (OSError, SafetensorError) as error:
             raise ValueError(f"'{self.file(name)}' cannot be read ({error}): train it again") from error
+
+    def fine_tuned(self, name: str, base: PreTrainedModel) -> PreTrainedModel:
+        """A copy of the base model with the weights of the file, on its device and in its type."""
+        model = trainable_copy(base).requires_grad_(False)
+        load_model(model, self.file(name), device=str(base.device))
+        found: PreTrainedModel = model.to(base.dtype)
+        return found
+
+
+def save_tensors(directory: Path, name: str, tensors: dict[str, Tensor]) -> None:
+    """What `Trained.tensors` reads."""
+    plain = {key: value.detach().contiguous().cpu() for key, value in tensors.items()}
+    save_file(plain, directory / f"{name}.safetensors")
