@@ -134,23 +134,6 @@ _STAGES_3 = """
 500 | 93.6 25.0 | 95.3 19.5 | 95.6 16.4 | 95.0 18.9
 1000 | 94.6 22.6 | 95.1 18.3 | 94.9 16.4 | 95.5 17.0
 """
-_SPEED = """
-GPT-2 base | 1.0
-DExperts | 2.6
-PPLM | 270.1
-LM-Steer | 1.2
-Diffusion-LM T=200 | 14.7
-Diffusion-LM T=1000 | 72.7
-SSD-LM T=1000 | 109.8
-LD4LG T=250 | 2.2
-DGLM T=50 | 4.4
-TTA T=50, no control | 1.4
-TTA T=1000, no control | 27.4
-TTA T=50 | 2.0
-TTA T=100 | 4.0
-TTA T=200 | 7.9
-TTA T=1000 | 39.2
-"""
 
 
 def _stages(stages: tuple[int, ...], text: str) -> tuple[Row, ...]:
@@ -209,7 +192,6 @@ PAPER = {
     "comparison": PaperTable(
         "with and without allocation, 2 iterations (appendix)", _rows("accuracy perplexity", _COMPARISON)
     ),
-    "speed": PaperTable("relative decoding time, GPT-2 base = 1 (appendix)", _rows("time", _SPEED)),
 }
 
 
