@@ -11,7 +11,8 @@ from test_bench_helpers import Letters
 
 from causal import save_causal
 from tta_diffusion.bench.metrics import measure
-from tta_diffusion.bench.scorers import AskedScorer, ScorerChoice, make_scorers
+from tta_diffusion.bench.model_scorers import AskedScorer
+from tta_diffusion.bench.scorers import ScorerChoice, make_scorers
 from tta_diffusion.bench.store import Sample
 from tta_diffusion.bench.task import Task
 from tta_diffusion.evaluation.prompted import QUESTIONS

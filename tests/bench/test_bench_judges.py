@@ -11,10 +11,11 @@ from test_bench_helpers import Letters, request
 from causal import save_causal
 from conftest import make_classifier, make_tokenizer
 from tta_diffusion.baselines.causal import load_causal
+from tta_diffusion.bench.model_scorers import AskedScorer, ContinuationToxicity, model_config
 from tta_diffusion.bench.record import Identity, Record, fingerprint
 from tta_diffusion.bench.results import _warnings, score
 from tta_diffusion.bench.run import run
-from tta_diffusion.bench.scorers import AskedScorer, ContinuationToxicity, ScorerChoice, make_scorers, model_config
+from tta_diffusion.bench.scorers import ScorerChoice, make_scorers
 from tta_diffusion.bench.store import Sample
 from tta_diffusion.bench.table import make_table
 from tta_diffusion.bench.task import Task, load_task

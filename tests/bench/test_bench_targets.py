@@ -171,7 +171,7 @@ def test_wrong_tasks(change: dict[str, Any], said: str) -> None:
 
 
 def test_two_scorers_of_perplexity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tta_diffusion.bench.scorers.model_config", lambda *_: None)
+    monkeypatch.setattr("tta_diffusion.bench.model_scorers.model_config", lambda *_: None)
     asked = task(metrics=["perplexity"])
     made = make_scorers(ScorerChoice("one,two", device="cpu"), asked)
     assert [(s.name, s.directory) for s in made] == [("perplexity", "one"), ("perplexity_second", "two")]

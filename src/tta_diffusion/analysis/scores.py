@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from tta_diffusion.analysis.confidence_bands import Array
+from tta_diffusion.bench.model_scorers import model_config
 from tta_diffusion.bench.record import fingerprint
-from tta_diffusion.bench.scorers import DEFAULT, NONE, model_config
+from tta_diffusion.bench.scorers import DEFAULT, NONE
 from tta_diffusion.common.atomic import append_lines, drop_half_line, read_lines
 from tta_diffusion.common.progress import Progress
 
