@@ -17,12 +17,11 @@ from tta_diffusion.baselines.from_source import (
     SourceWriter,
     corpus_pairs,
     encode_pairs,
-    take,
-    text_loss,
     train_from_source,
 )
 from tta_diffusion.common.configuration import build
 from tta_diffusion.data.pairs import PairsConfig, prepare_pairs
+from tta_diffusion.training.causal import take, text_loss
 
 PAIRS = [("the pizza was good", "a good pizza"), ("we love it", "i love it"), ("the lake", "a lake")]
 

@@ -3,9 +3,9 @@
     python -m tta_diffusion.baselines.from_source START CORPUS OUT [--steps N]
 
 START is a causal model with its tokenizer, such as SmolLM2; CORPUS is one of `tta data pairs`. The model reads
-`<start> source <line break> text <end>`, and the loss is on the text and its end alone:
+`<start> source <line break> text <end>`, and the loss is on the text and its end alone (`training.causal`):
 
-    L = - sum_t log p(y_t | y_<t, source)
+    L = - mean_t log p(y_t | y_<t, source)
 """
 
 from __future__ import annotations
@@ -14,22 +14,20 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from tta_diffusion.baselines.causal import CausalLM, Reader, load_causal
 from tta_diffusion.baselines.decode import Decoding, write
 from tta_diffusion.common.atomic import finished, write_json
-from tta_diffusion.data.permute import permute
 from tta_diffusion.data.store import TokenStore
 from tta_diffusion.data.tokenizer import load_tokenizer
 from tta_diffusion.pipeline import sequence_seed
-from tta_diffusion.training.classifier.batches import Batch
+from tta_diffusion.training.causal import Row, batches, take, text_loss
 from tta_diffusion.training.classifier.loop import pick_device
 from tta_diffusion.training.fit import FitSettings, fit, trainable_copy
 from tta_diffusion.training.objective import source_mask
@@ -83,27 +81,11 @@ def corpus_pairs(corpus: str | Path, split: str) -> list[tuple[str, str]]:
     return list(zip(sources, texts, strict=True))
 
 
-def encode_pairs(base: CausalLM, pairs: Sequence[tuple[str, str]]) -> list[tuple[list[int], int]]:
+def encode_pairs(base: CausalLM, pairs: Sequence[tuple[str, str]]) -> list[Row]:
     """Token ids of each pair, and how many of them are given."""
     before = base.tokenizer([source + BETWEEN for source, _ in pairs], add_special_tokens=False)["input_ids"]
     behind = base.tokenizer([text for _, text in pairs], add_special_tokens=False)["input_ids"]
     return [([base.start, *a, *b, base.end], 1 + len(a)) for a, b in zip(before, behind, strict=True)]
-
-
-def take(rows: Sequence[tuple[list[int], int]], chosen: Sequence[int], pad: int) -> Batch:
-    """Padded ids (B, L), lengths (B,), and in the place of labels the numbers of given tokens (B,)."""
-    some = [rows[i] for i in chosen]
-    width = max(len(ids) for ids, _ in some)
-    ids = torch.tensor([ids + [pad] * (width - len(ids)) for ids, _ in some])
-    return Batch(ids, torch.tensor([len(ids) for ids, _ in some]), torch.tensor([given for _, given in some]))
-
-
-def text_loss(model: Any, batch: Batch) -> Tensor:
-    """Mean cross-entropy of the tokens behind the source, the end among them."""
-    logits = model(input_ids=batch.ids, attention_mask=batch.mask, use_cache=False).logits[:, :-1]
-    behind = torch.arange(1, batch.ids.shape[1], device=batch.ids.device) >= batch.labels[:, None]
-    counted = behind & batch.mask[:, 1:].bool()
-    return F.cross_entropy(logits[counted].float(), batch.ids[:, 1:][counted])
 
 
 def train_from_source(
@@ -115,17 +97,12 @@ def train_from_source(
     base = load_causal(start, device)
     rows, held = (encode_pairs(base, corpus_pairs(corpus, split)) for split in ("train", "validation"))
     model = trainable_copy(base.model)
-
-    def batch_of(step: int) -> Batch:
-        slots = step * settings.batch + np.arange(settings.batch)
-        chosen = permute(slots % len(rows), len(rows), (settings.seed, int(slots[0] // len(rows))))
-        return take(rows, chosen.tolist(), base.end)
-
+    loss, batch_of = partial(text_loss, model), batches(rows, settings, base.end)
     with finished(Path(out), overwrite, REPORT) as directory:
-        measured = fit(model.parameters(), lambda b: text_loss(model, b), batch_of, settings, device, "decoder")
+        measured = fit(model.parameters(), loss, batch_of, settings, device, "decoder")
         with torch.no_grad():
             some = [take(held, range(low, min(low + 64, len(held))), base.end) for low in range(0, len(held), 64)][:16]
-            losses = [float(text_loss(model, batch.to(device))) for batch in some]
+            losses = [float(loss(batch.to(device))) for batch in some]
         report = {
             **measured,
             "validation_loss": sum(losses) / max(1, len(losses)),

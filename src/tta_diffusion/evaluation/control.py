@@ -14,7 +14,7 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel, Pr
 from tta_diffusion.common.registry import closest
 from tta_diffusion.control.classifier import label_index
 from tta_diffusion.evaluation.checks import is_empty, mean, require
-from tta_diffusion.evaluation.pretrained import load_pretrained
+from tta_diffusion.evaluation.pretrained import load_pretrained, padded
 
 Array = NDArray[np.float64]
 LONGEST = 512  # tokens, where neither model nor tokenizer states a limit
@@ -96,12 +96,7 @@ class TextClassifier:
         size = self.batch_size if pad is not None else 1
         for low in range(0, len(order), size):
             batch = order[low : low + size]
-            width = max(1, *(len(rows[i]) for i in batch))
-            ids = torch.full((len(batch), width), pad or 0)
-            mask = torch.zeros_like(ids)
-            for r, i in enumerate(batch):
-                ids[r, : len(rows[i])] = torch.tensor(rows[i], dtype=torch.long)
-                mask[r, : len(rows[i])] = 1
+            ids, mask = padded([rows[i] for i in batch], pad or 0)
             device = self.model.device
             logits = self.model(input_ids=ids.to(device), attention_mask=mask.to(device)).logits
             found[batch] = logits.double().softmax(-1).cpu().numpy()

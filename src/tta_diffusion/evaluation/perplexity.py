@@ -22,7 +22,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from tta_diffusion.evaluation.checks import is_empty, mean
-from tta_diffusion.evaluation.pretrained import load_pretrained
+from tta_diffusion.evaluation.pretrained import load_pretrained, padded
 
 LOGITS_AT_A_TIME = 1 << 28  # numbers: 1 GiB in float32
 
@@ -138,12 +138,7 @@ class CausalScorer:
     @torch.inference_mode()
     def _nll(self, rows: Sequence[tuple[list[int], int]]) -> list[float]:
         """Right padding under a causal mask: no token of a row sees its padding."""
-        width = max(len(ids) for ids, _ in rows)
-        ids = torch.full((len(rows), width), self.prefix_id)
-        mask = torch.zeros_like(ids)
-        for r, (row, _) in enumerate(rows):
-            ids[r, : len(row)] = torch.tensor(row)
-            mask[r, : len(row)] = 1
+        ids, mask = padded([row for row, _ in rows], self.prefix_id)
         device = self.model.device
         logits: Tensor = self.model(input_ids=ids.to(device), attention_mask=mask.to(device), use_cache=False).logits
         nll = []

@@ -1,12 +1,16 @@
-"""Hugging Face models and their tokenizers, for scorers: safetensors only, and no code of theirs is run."""
+"""Hugging Face models and their tokenizers, for scorers: safetensors only, and no code of theirs is run.
+
+And rows of token ids as these models read them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
+from torch import Tensor
 from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase
 
 from tta_diffusion.assets import require_place
@@ -25,6 +29,14 @@ def load_pretrained(
         first = str(error).strip().splitlines()[0]
         raise ValueError(f"the {what} '{name_or_dir}' cannot be loaded: {first}") from error
     return model, tokenizer
+
+
+def padded(rows: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]:
+    """Token ids (B, L), shorter rows filled up on the right, and their mask (B, L): 1 on tokens, 0 on padding."""
+    lengths = torch.tensor([len(row) for row in rows])
+    width = max(1, int(lengths.max()))
+    ids = torch.tensor([[*row, *[pad] * (width - len(row))] for row in rows])
+    return ids, (torch.arange(width) < lengths[:, None]).long()
 
 
 def load_encoder(name_or_dir: str | Path | None = None) -> tuple[Any, PreTrainedTokenizerBase]:

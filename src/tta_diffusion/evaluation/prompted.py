@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from tta_diffusion.common.registry import closest
 from tta_diffusion.evaluation.perplexity import CausalScorer
+from tta_diffusion.evaluation.pretrained import padded
 
 Array = NDArray[np.float64]
 LONGEST = 96  # tokens of a text that are shown
@@ -110,12 +111,7 @@ class PromptedClassifier:
         device = self.scorer.model.device
         for low in range(0, len(order), self.batch_size):
             batch = order[low : low + self.batch_size]
-            width = max(len(rows[i]) for i in batch)
-            ids = torch.full((len(batch), width), self.scorer.prefix_id)
-            mask = torch.zeros_like(ids)
-            for r, i in enumerate(batch):
-                ids[r, : len(rows[i])] = torch.tensor(rows[i])
-                mask[r, : len(rows[i])] = 1
+            ids, mask = padded([rows[i] for i in batch], self.scorer.prefix_id)
             last = torch.tensor([len(rows[i]) - 1 for i in batch], device=device)
             seen = torch.cat([torch.ones(len(batch), len(self._before), dtype=mask.dtype), mask], 1).to(device)
             examples = copy.deepcopy(self._examples)

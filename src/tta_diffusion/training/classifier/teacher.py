@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerFast
 
 from tta_diffusion.data.tokenizer import backend, load_tokenizer
+from tta_diffusion.evaluation.pretrained import padded
 from tta_diffusion.training.classifier.model import max_length
 
 LONGEST = 64  # tokens that are read of a text
@@ -75,10 +76,7 @@ class Teacher:
         return found
 
     def _read(self, rows: list[list[int]]) -> Tensor:
-        width = max(1, *(len(row) for row in rows))
-        ids = torch.tensor([row + [self.pad] * (width - len(row)) for row in rows]).to(self.device)
-        lengths = torch.tensor([len(row) for row in rows]).to(self.device)
-        mask = (torch.arange(width, device=self.device) < lengths[:, None]).long()
+        ids, mask = (part.to(self.device) for part in padded(rows, self.pad))
         half = self.device.type == "cuda"
         with torch.autocast("cuda", torch.bfloat16) if half else contextlib.nullcontext():
             logits = self.model(input_ids=ids, attention_mask=mask).logits

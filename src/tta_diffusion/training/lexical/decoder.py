@@ -12,23 +12,20 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from tta_diffusion.common.atomic import finished, write_json
-from tta_diffusion.data.permute import permute
 from tta_diffusion.data.store import TokenStore
 from tta_diffusion.data.tokenizer import load_tokenizer
 from tta_diffusion.evaluation.perplexity import CausalScorer, summarise
 from tta_diffusion.evaluation.pretrained import load_pretrained
-from tta_diffusion.training.classifier.batches import Batch
+from tta_diffusion.training.causal import batches, text_loss
 from tta_diffusion.training.classifier.loop import pick_device
 from tta_diffusion.training.fit import FitSettings, fit
 from tta_diffusion.training.record import revision, versions
@@ -93,26 +90,12 @@ def _train(
     settings: DecoderSettings,
     device: torch.device,
 ) -> dict[str, Any]:
-    frame = CausalScorer(model, tokenizer).prefix_id, tokenizer.eos_token_id
-    rows = [[frame[0], *ids, frame[1]] for ids in tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
-
-    def batch_of(step: int) -> Batch:
-        slots = step * settings.batch + np.arange(settings.batch)
-        chosen = permute(slots % len(rows), len(rows), (settings.seed, int(slots[0] // len(rows))))
-        some = [torch.tensor(rows[i]) for i in chosen]
-        return Batch(pad_sequence(some, True), torch.tensor([len(row) for row in some]), torch.zeros(len(some)))
-
+    start, end = CausalScorer(model, tokenizer).prefix_id, tokenizer.eos_token_id
+    rows = [([start, *ids, end], 1) for ids in tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
     model.train()
-    found = fit(model.parameters(), lambda batch: _loss(model, batch), batch_of, settings, device)
+    found = fit(model.parameters(), partial(text_loss, model), batches(rows, settings, end), settings, device)
     model.eval()
     return found
-
-
-def _loss(model: PreTrainedModel, batch: Batch) -> Tensor:
-    """Mean of -log p(token) over all tokens but the first of each row."""
-    logits = model(input_ids=batch.ids, attention_mask=batch.mask, use_cache=False).logits[:, :-1]
-    inside = batch.mask[:, 1:].bool()
-    return F.cross_entropy(logits[inside].float(), batch.ids[:, 1:][inside])
 
 
 def _perplexity(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> float:
