@@ -6,7 +6,6 @@ a scorer nor matplotlib.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +18,8 @@ from tta_diffusion.bench.plot import sweep_figure
 from tta_diffusion.bench.record import read_record
 from tta_diffusion.bench.results import RESULTS, read_results, score, summary_of
 from tta_diffusion.bench.run import Request, run
-from tta_diffusion.bench.sweep import SWEEP, Sweep, load_sweep, read_sweep, requests
+from tta_diffusion.bench.sweep import SWEEP, Sweep, load_sweep, read_sweep, requests, write_sweep
 from tta_diffusion.bench.task import Task, load_task
-from tta_diffusion.common.atomic import replace_text
 
 SWEEPS = "sweeps"
 STAGES = "stages-2"  # the paper's figure: it has TTA (5000), which only the table of two iterations has
@@ -35,13 +33,7 @@ def stages_sweep(steps: tuple[int, ...]) -> Sweep:
 
 def collect_sweep(sweep: Sweep, base: Request, models: dict[str, str], out: Path) -> Path:
     """The texts of every point under `out`, as `tta bench sweep` lays them out; a killed one goes on."""
-    done = []
-    for point, request in requests(sweep, base, models, out):
-        directory, _ = run(request)
-        done.append({"axes": point, "directory": str(directory.relative_to(out))})
-    raw: dict[str, Any] = {"name": sweep.name, "x": sweep.across, "log": sweep.logarithmic, "metrics": sweep.metrics}
-    raw |= {"paper": sweep.paper, "description": sweep.description, "task": sweep.task, "points": done}
-    replace_text(out / SWEEP, json.dumps(raw, indent=1, ensure_ascii=False) + "\n")
+    write_sweep(sweep, [(point, run(request)[0]) for point, request in requests(sweep, base, models, out)], out)
     return out
 
 

@@ -152,18 +152,24 @@ def run_sweep(
     """Runs and scores every point; what is finished is not done again. None on all processes but the first."""
     world = World.from_environment()
     require("matplotlib", "matplotlib")  # missing, it should be missed before the runs, not after them
-    done = []
+    done: list[tuple[Point, Path]] = []
     for point, request in requests(sweep, base, models, out):
         directory, _ = run(request, world)
         if world.rank == 0:
             write_table(directory, score(directory, scorers, encoders=encoders))
-            done.append({"axes": point, "directory": str(directory.relative_to(out))})
+            done.append((point, directory))
     if world.rank:
         return None
-    raw = {"name": sweep.name, "x": sweep.across, "log": sweep.logarithmic, "metrics": sweep.metrics}
-    raw |= {"paper": sweep.paper, "description": sweep.description, "task": sweep.task, "points": done}
-    replace_text(out / SWEEP, json.dumps(raw, indent=1, ensure_ascii=False) + "\n")
+    write_sweep(sweep, done, out)
     return finish(out)
+
+
+def write_sweep(sweep: Sweep, done: Sequence[tuple[Point, Path]], out: Path) -> None:
+    """`sweep.json` under `out`: what was varied, and the run of every point."""
+    raw: dict[str, Any] = {"name": sweep.name, "x": sweep.across, "log": sweep.logarithmic, "metrics": sweep.metrics}
+    places = [{"axes": point, "directory": str(directory.relative_to(out))} for point, directory in done]
+    raw |= {"paper": sweep.paper, "description": sweep.description, "task": sweep.task, "points": places}
+    replace_text(out / SWEEP, json.dumps(raw, indent=1, ensure_ascii=False) + "\n")
 
 
 def finish(out: Path) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -94,23 +95,20 @@ class Request:
         return replace(case, dtype=self.published_dtype or case.dtype) if who == PUBLISHED else case
 
     def cases(self) -> Iterator[Case]:
-        for vocab in self.vocab:
-            for length in self.length:
-                for batch in self.batch:
-                    for control in self.control:
-                        yield Case(
-                            batch,
-                            length,
-                            vocab,
-                            control,
-                            self.backbone,
-                            self.device,
-                            self.dtype,
-                            engine=self.engine,
-                            measured=self.measured,
-                            repeat=self.repeat,
-                            graphs=self.graphs,
-                            model=self.model,
-                            attribute=self.attribute,
-                            settings=self.settings,
-                        )
+        for vocab, length, batch, control in product(self.vocab, self.length, self.batch, self.control):
+            yield Case(
+                batch,
+                length,
+                vocab,
+                control,
+                self.backbone,
+                self.device,
+                self.dtype,
+                engine=self.engine,
+                measured=self.measured,
+                repeat=self.repeat,
+                graphs=self.graphs,
+                model=self.model,
+                attribute=self.attribute,
+                settings=self.settings,
+            )
