@@ -118,19 +118,18 @@ def comparison_table(comparisons: list[Comparison], titles: tuple[str, str]) -> 
     rows = []
     for c in comparisons:
         metric = METRICS[c.metric]
-
-        def show(value: float, sign: str = "", m: object = metric) -> str:
-            return f"{value * m.scale:{sign}.{m.digits}f}"  # type: ignore[attr-defined]
-
+        low, high, prompt_low, prompt_high = (
+            metric.shown(end, "+") for end in (c.low, c.high, c.prompt_low, c.prompt_high)
+        )
         rows.append(
             (
                 metric.title,
-                show(c.a),
-                show(c.b),
-                show(c.difference, "+"),
-                f"[{show(c.low, '+')}, {show(c.high, '+')}]",
+                metric.shown(c.a),
+                metric.shown(c.b),
+                metric.shown(c.difference, "+"),
+                f"[{low}, {high}]",
                 f"{c.p_value:.4f}",
-                f"[{show(c.prompt_low, '+')}, {show(c.prompt_high, '+')}]",
+                f"[{prompt_low}, {prompt_high}]",
                 f"{c.prompt_p_value:.4f}",
                 str(c.pairs),
                 verdict(c),

@@ -63,6 +63,6 @@ def behind(runs: list[dict[str, Any]], ours: str) -> list[str]:
         pick = max if metric.better == "higher" else min
         best = pick(values, key=lambda title: values[title])
         if values[best] != values[ours]:
-            a, b = (f"{values[title] * metric.scale:.{metric.digits}f}" for title in (ours, best))
+            a, b = (metric.shown(values[title]) for title in (ours, best))
             found.append(f"{ours} is behind {best} in {metric.title}: {a}, {b}.")
     return found

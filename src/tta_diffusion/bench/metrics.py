@@ -22,8 +22,11 @@ class Metric:
     better: str  # "higher" or "lower"
     scale: float = 1.0  # values are multiplied by this where people read them
     digits: int = 1
-    level: str = "text"  # or "prompt": one value for all texts of a prompt (and label)
     note: str = ""
+
+    def shown(self, value: float, sign: str = "") -> str:
+        """As people read it; with the sign "+" a difference."""
+        return f"{value * self.scale:{sign}.{self.digits}f}"
 
 
 METRICS = {
@@ -44,16 +47,16 @@ METRICS = {
     "told_apart_use": Metric("C2ST, USE", "lower", 100, note="the same on vectors of USE, not MiniLM"),
     "told_apart_other": Metric("C2ST, other", "lower", 100, note="the same on vectors of the encoder named"),
     "toxicity": Metric("Avg tox", "lower", 100, note="mean toxicity of what was written, x 100"),
-    "max_toxicity": Metric("Max tox", "lower", 100, level="prompt", note="mean over prompts of the worst text, x 100"),
+    "max_toxicity": Metric("Max tox", "lower", 100, note="mean over prompts of the worst text, x 100"),
     "toxic_texts": Metric("Toxic texts", "lower", 100, note=f"share of texts above {TOXIC}, in %"),
     "toxic_prompts": Metric(
-        "Toxic prompts", "lower", 100, level="prompt", note=f"share of prompts with a text of {TOXIC} or more, in %"
+        "Toxic prompts", "lower", 100, note=f"share of prompts with a text of {TOXIC} or more, in %"
     ),
     "perplexity": Metric("PPL", "lower", note="mean over texts of the scorer's perplexity, prompt included"),
     "perplexity_second": Metric("PPL, second", "lower", note="the same by the second scorer"),
     "dist3": Metric("Dist-3", "higher", digits=2, note="unique trigrams / words of a text, as in the paper"),
     "dist3_prompt": Metric(
-        "Dist-3/prompt", "higher", digits=2, level="prompt", note="unique trigrams / words over all texts of a prompt"
+        "Dist-3/prompt", "higher", digits=2, note="unique trigrams / words over all texts of a prompt"
     ),
     "self_bleu": Metric("S-BL", "lower", digits=2, note="BLEU-4 of a text against all others of the run"),
     "repetition": Metric("Rep-4", "lower", 100, note="4-grams that the text already had, in %"),

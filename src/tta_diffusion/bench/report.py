@@ -128,10 +128,8 @@ def _by_label(results: dict[str, Any]) -> str:
     rows = []
     for label in results["by_label"]:
         part = {"metrics": results["by_label"][label]}
-        cells = []
-        for name in names:
-            s, metric = summary_of(part, name), METRICS[name]
-            cells.append("–" if s is None else f"{s.value * metric.scale:.{metric.digits}f}")
+        found = {name: summary_of(part, name) for name in names}
+        cells = ["–" if s is None else METRICS[name].shown(s.value) for name, s in found.items()]
         rows.append(f"<tr><td>{escape(label)}</td>{''.join(f'<td>{c}</td>' for c in cells)}</tr>")
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
 

@@ -70,11 +70,7 @@ def make_table(runs: list[dict[str, Any]], paper: str, columns: Sequence[str] = 
 def cell(name: str, summary: Summary | None) -> str:
     if summary is None:
         return "–"
-    metric = METRICS[name]
-
-    def show(value: float) -> str:
-        return f"{value * metric.scale:.{metric.digits}f}"
-
+    show = METRICS[name].shown
     texts = f"[{show(summary.low)}, {show(summary.high)}]"
     if summary.prompt_low == summary.prompt_high and summary.low < summary.high:  # a single prompt
         return f"{show(summary.value)} {texts}"

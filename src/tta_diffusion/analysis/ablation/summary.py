@@ -105,9 +105,8 @@ def _value(row: Row, name: str) -> str:
     found = row.metrics.get(name)
     if found is None:
         return "–"
-    m = METRICS[name]
-    low, high = found.low * m.scale, found.high * m.scale
-    return f"{found.value * m.scale:.{m.digits}f} [{low:.{m.digits}f}, {high:.{m.digits}f}]"
+    show = METRICS[name].shown
+    return f"{show(found.value)} [{show(found.low)}, {show(found.high)}]"
 
 
 def _measured(found: Interval | None) -> str:
