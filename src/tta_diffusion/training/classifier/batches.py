@@ -46,6 +46,11 @@ def take(split: Split, rows: np.ndarray) -> Batch:
     return Batch(*(torch.from_numpy(part.astype(np.int64)) for part in parts))
 
 
+def evenly(count: int, most: int) -> np.ndarray:
+    """(n,) numbers from 0 to count - 1, evenly spread: all of them, or at most so many."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
+
+
 class TrainingBatches:
     """Endless batches of one task: every group of rows in random order, epoch after epoch."""
 

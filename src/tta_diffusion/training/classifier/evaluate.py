@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tta_diffusion.training.classifier.batches import Batch, take
+from tta_diffusion.training.classifier.batches import Batch, evenly, take
 from tta_diffusion.training.classifier.config import ClassifierConfig
 from tta_diffusion.training.classifier.metrics import class_weights, measures
 from tta_diffusion.training.classifier.model import table_of
@@ -22,8 +22,7 @@ class Validation:
     """The validation rows of one task (an even sample where there are many), and how to judge a model on them."""
 
     def __init__(self, store: LabelledStore, config: ClassifierConfig, softener: Softener) -> None:
-        rows = len(store.validation)
-        chosen = np.unique(np.linspace(0, rows - 1, min(rows, config.run.eval_rows)).round().astype(np.int64))
+        chosen = evenly(len(store.validation), config.run.eval_rows)
         self.batch: Batch = take(store.validation, chosen)
         if config.soft.whole_sheet:
             self.batch = self.batch.whole()

@@ -40,21 +40,33 @@ class ClassifierRun:
         self.store = LabelledStore.open(config.data)
         self.device = pick_device(config.run.device)
         torch.manual_seed(config.run.seed)
-        self.classifier = build_classifier(config.model, self.store)
-        if config.soft.whole_sheet:
-            setattr(self.classifier.config, WHOLE_SHEET, True)  # guidance will ask
-        if config.alike:
-            setattr(self.classifier.config, ALIKE, list(config.alike))
-            self.alike = alike_ids(load_tokenizer(self.store.tokenizer_dir), config.alike)
-            tie(table_of(self.classifier), *self.alike)  # and after every step: what is measured is what guides
-        self.classifier.to(self.device).train()  # type: ignore[arg-type]
+        self.classifier = self._build().to(self.device).train()
         self.parameters = [p for p in self.classifier.parameters() if p.requires_grad]
         self.average = [p.detach().clone() for p in self.parameters] if config.optim.ema else []
         self.optimizer = self._optimizer()
         self.softener = Softener(config.soft, self.store, len(table_of(self.classifier)), self.device)
-        self.validation = Validation(self.store, config, self.softener)
-        self.runner: Any = torch.compile(self.classifier, dynamic=False) if config.run.compile else self.classifier
+        self.validation = self._validation()
+        self.runner = self._runner()
         self.best: tuple[float, int, list[Tensor]] | None = None
+
+    def _build(self) -> Any:
+        """The network before its first step."""
+        config = self.config
+        classifier = build_classifier(config.model, self.store)
+        if config.soft.whole_sheet:
+            setattr(classifier.config, WHOLE_SHEET, True)  # guidance will ask
+        if config.alike:
+            setattr(classifier.config, ALIKE, list(config.alike))
+            self.alike = alike_ids(load_tokenizer(self.store.tokenizer_dir), config.alike)
+            tie(table_of(classifier), *self.alike)  # and after every step: what is measured is what guides
+        return classifier
+
+    def _validation(self) -> Any:
+        return Validation(self.store, self.config, self.softener)
+
+    def _runner(self) -> Any:
+        """The network as it is called: (inputs_embeds, attention_mask) -> logits."""
+        return torch.compile(self.classifier, dynamic=False) if self.config.run.compile else self.classifier
 
     def _optimizer(self) -> torch.optim.AdamW:
         optim = self.config.optim

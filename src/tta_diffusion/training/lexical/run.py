@@ -11,16 +11,15 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from tta_diffusion.control.lexical.network import SPANS, LexicalConfig, LexicalNetwork, all_spans
-from tta_diffusion.training.classifier.batches import Batch, take
+from tta_diffusion.training.classifier.batches import Batch, evenly, take
 from tta_diffusion.training.classifier.config import ClassifierConfig
 from tta_diffusion.training.classifier.evaluate import CLEAN
-from tta_diffusion.training.classifier.loop import ClassifierRun, pick_device
+from tta_diffusion.training.classifier.loop import ClassifierRun
 from tta_diffusion.training.classifier.soft import Softener
 from tta_diffusion.training.classifier.store import LabelledStore
 from tta_diffusion.training.lexical.prepare import FRAME
@@ -31,24 +30,19 @@ LEAD = 1  # the start token
 class LexicalRun(ClassifierRun):
     """A classifier's run with another network, loss and measure."""
 
-    classifier: LexicalNetwork  # type: ignore[assignment]
-    validation: LexicalValidation  # type: ignore[assignment]
-
     def __init__(self, config: ClassifierConfig) -> None:
         if config.alike:
             raise ValueError("alike: words and punctuation have tags and places in a tree, leave it out")
-        self.config = config
-        self.store = LabelledStore.open(config.data)
-        self.device = pick_device(config.run.device)
-        torch.manual_seed(config.run.seed)
-        self.classifier = build_network(config, self.store).to(self.device).train()
-        self.parameters = list(self.classifier.parameters())
-        self.average = [p.detach().clone() for p in self.parameters] if config.optim.ema else []
-        self.optimizer = self._optimizer()
-        self.softener = Softener(config.soft, self.store, len(self.classifier.table), self.device)
-        self.validation = LexicalValidation(self.store, config, self.softener)
-        self.runner = Reader(self.classifier)
-        self.best = None
+        super().__init__(config)
+
+    def _build(self) -> LexicalNetwork:
+        return build_network(self.config, self.store)
+
+    def _validation(self) -> LexicalValidation:
+        return LexicalValidation(self.store, self.config, self.softener)
+
+    def _runner(self) -> Reader:
+        return Reader(self.classifier)
 
     def _step(self, step: int, batch: Batch) -> Tensor:
         return super()._step(step, replace(batch, labels=flat_labels(batch)))
@@ -109,9 +103,7 @@ class LexicalValidation:
     """The validation rows, clean and at times of noise, and how well a network reads them."""
 
     def __init__(self, store: LabelledStore, config: ClassifierConfig, softener: Softener) -> None:
-        rows = len(store.validation)
-        chosen = np.unique(np.linspace(0, rows - 1, min(rows, config.run.eval_rows)).round().astype(np.int64))
-        self.batch = take(store.validation, chosen)
+        self.batch = take(store.validation, evenly(len(store.validation), config.run.eval_rows))
         self.times: list[float | None] = [None, *config.soft.evaluate]
         self.size, self.softener = config.run.eval_batch, softener
 
