@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from tta_diffusion.common.atomic import finished, write_json
 from tta_diffusion.data.pack import Packing
 from tta_diffusion.data.tokenizer import backend, load_tokenizer, special_ids
-from tta_diffusion.data.writer import fingerprint, hash_directory, token_dtype
+from tta_diffusion.data.writer import token_dtype
 from tta_diffusion.training.classifier.encode import Example, encode_rows
 from tta_diffusion.training.classifier.halves import half_of, phrase_owners, share
 from tta_diffusion.training.classifier.rows import Row, read_keys, read_rows
-from tta_diffusion.training.classifier.store import FORMAT, META, SPLITS, TOKENIZER, VERSION, Split
+from tta_diffusion.training.classifier.store import SPLITS, Split
 from tta_diffusion.training.classifier.tasks import LabelledSource, Task
+from tta_diffusion.training.classifier.writing import write_labelled
 
 
 def prepare(
@@ -60,32 +60,18 @@ def prepare(
         source.name: {split: _counts(examples[split][i], task) for split in SPLITS}
         for i, source in enumerate(task.sources)
     }
-    with finished(Path(out), overwrite, META) as directory:
-        digests = {}
-        for split in SPLITS:
-            arrays = to_arrays(examples[split], packing, len(tokenizer))
-            arrays.save(directory / f"{split}.npz")
-            digests[split] = arrays.digest()
-        tokenizer.save_pretrained(directory / TOKENIZER)
-        meta = {
-            "format": FORMAT,
-            "version": VERSION,
-            "task": task.name,
-            "labels": list(task.labels),
-            "robust": task.robust,
-            "pairs": task.pairs,
-            "half": half,
-            "length": length,
-            "vocab_size": len(tokenizer),
-            "special_ids": special,
-            "sources": counts,
-            "config": asdict(task),
-            "arrays_sha256": digests,
-            "tokenizer_sha256": hash_directory(directory / TOKENIZER),
-        }
-        meta["fingerprint"] = fingerprint({**meta, "config": repr(task)})  # keys of `classes` may be of any type
-        write_json(directory / META, meta)
-    return meta
+    about = {
+        "task": task.name,
+        "labels": list(task.labels),
+        "robust": task.robust,
+        "pairs": task.pairs,
+        "half": half,
+        "sources": counts,
+        "config": asdict(task),
+    }
+    arrays = {split: to_arrays(examples[split], packing, len(tokenizer)) for split in SPLITS}
+    hashed = {"config": repr(task)}  # keys of `classes` may be of any type
+    return write_labelled(out, arrays, tokenizer, about, overwrite, hashed)
 
 
 def split_rows(

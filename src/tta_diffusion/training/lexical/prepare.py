@@ -13,17 +13,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerFast
 
-from tta_diffusion.common.atomic import finished, write_json
 from tta_diffusion.control.lexical.network import NONE, SPANS, TAGS
 from tta_diffusion.control.lexical.trees import CHAIN, Tree
 from tta_diffusion.data.e2e import read_words
 from tta_diffusion.data.parsers import find_parser
 from tta_diffusion.data.taggers import find_tagger
 from tta_diffusion.data.tokenizer import load_tokenizer, special_ids
-from tta_diffusion.data.writer import fingerprint, hash_directory, token_dtype
-from tta_diffusion.training.classifier.store import FORMAT, META, SPLITS, TOKENIZER, VERSION, Split
+from tta_diffusion.data.writer import token_dtype
+from tta_diffusion.training.classifier.batches import evenly
+from tta_diffusion.training.classifier.store import SPLITS, Split
+from tta_diffusion.training.classifier.writing import write_labelled
 
 FILES = {"train": "e2e/train.parquet", "validation": "e2e/validation.parquet"}
 FRAME = 2  # the start and the end token
@@ -50,7 +51,6 @@ def prepare(
         limit: how many training texts, evenly spread over the file; 0: all.
     """
     tokenizer = load_tokenizer(tokenizer_dir)
-    special = special_ids(tokenizer)
     counts = {"train": limit, "validation": validation_rows}
     texts = {split: spread(read_words(Path(data_dir), file), counts[split], length) for split, file in FILES.items()}
     made: dict[str, NDArray[Any]]
@@ -68,32 +68,17 @@ def prepare(
         by = tagger.identity
     else:
         raise ValueError(f"arrays are prepared of {SPANS} or {TAGS}, not of '{kind}'")
-    with finished(Path(out), overwrite, META) as directory:
-        digests = {}
-        for split in SPLITS:
-            arrays = to_split(texts[split], made[split], tokenizer, special, length)
-            arrays.save(directory / f"{split}.npz")
-            digests[split] = arrays.digest()
-        tokenizer.save_pretrained(directory / TOKENIZER)
-        meta = {
-            "format": FORMAT,
-            "version": VERSION,
-            "task": kind,
-            "labels": list(labels),
-            "by": by,
-            "robust": False,  # a text with a word replaced has another tree
-            "pairs": False,
-            "half": None,
-            "length": length,
-            "vocab_size": len(tokenizer),
-            "special_ids": special,
-            "sources": {"e2e": {split: {"texts": len(rows)} for split, rows in texts.items()}},
-            "arrays_sha256": digests,
-            "tokenizer_sha256": hash_directory(directory / TOKENIZER),
-        }
-        meta["fingerprint"] = fingerprint(meta)
-        write_json(directory / META, meta)
-    return meta
+    about = {
+        "task": kind,
+        "labels": list(labels),
+        "by": by,
+        "robust": False,  # a text with a word replaced has another tree
+        "pairs": False,
+        "half": None,
+        "sources": {"e2e": {split: {"texts": len(rows)} for split, rows in texts.items()}},
+    }
+    arrays = {split: to_split(texts[split], made[split], tokenizer, length) for split in SPLITS}
+    return write_labelled(out, arrays, tokenizer, about, overwrite)
 
 
 def spread(rows: list[list[str]], count: int, length: int) -> list[list[str]]:
@@ -101,8 +86,7 @@ def spread(rows: list[list[str]], count: int, length: int) -> list[list[str]]:
     fitting = [words for words in rows if 0 < len(words) <= length - FRAME]
     if not fitting:
         raise ValueError(f"no text has between 1 and {length - FRAME} words")
-    chosen = np.linspace(0, len(fitting) - 1, min(count or len(fitting), len(fitting))).round().astype(int)
-    return [fitting[i] for i in np.unique(chosen)]
+    return [fitting[i] for i in evenly(len(fitting), count or len(fitting))]
 
 
 def known_labels(trees: Iterable[Tree], least: int = LEAST) -> tuple[str, ...]:
@@ -137,11 +121,11 @@ def tag_rows(tags: Sequence[Sequence[str]], labels: Sequence[str], width: int) -
 def to_split(
     texts: Sequence[Sequence[str]],
     labels: NDArray[np.uint8],
-    tokenizer: PreTrainedTokenizerBase,
-    special: dict[str, int],
+    tokenizer: PreTrainedTokenizerFast,
     length: int,
 ) -> Split:
     """`<s> words </s> <pad> ...`, one token a word."""
+    special = special_ids(tokenizer)
     ids = np.full((len(texts), length), special["pad"], dtype=token_dtype(len(tokenizer)))
     for row, words in zip(ids, texts, strict=True):
         tokens = tokenizer(list(words), is_split_into_words=True, add_special_tokens=False)["input_ids"]
