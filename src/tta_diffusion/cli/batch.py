@@ -64,8 +64,7 @@ def batch(
     file = read_config(config) if config else {}
     if "prompts" in file:
         raise ValueError(f"'{config}' names prompts of its own: leave them out, '{prompts}' has them")
-    flags = {name: value for name, value in ctx.params.items() if value not in (None, [], ())}
-    request = merge(flags, file)
+    request = merge(ctx.params, file)
     if not prompts.is_file():
         raise ValueError(f"there is no file '{prompts}': name one with a prompt a line")
     parts = Parts(out)

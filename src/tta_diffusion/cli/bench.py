@@ -139,9 +139,10 @@ def run_task(
     from tta_diffusion.bench.scorers import ScorerChoice
     from tta_diffusion.bench.sweep import Sweep, parse_axes
     from tta_diffusion.bench.task import load_task
+    from tta_diffusion.cli.request import chosen_settings
 
     flags = {"steps": steps, "allocation": allocation, "strength": strength, "iterations": iterations}
-    chosen = _settings(flags | {"batch_size": batch_size}, settings)
+    chosen = chosen_settings(flags | {"batch_size": batch_size}, settings)
     choice = ScorerChoice(scorer, tuple(classifier or ()), toxicity, device, asked, tuple(encoder or ()))
     one, models = _models(model)
     what = task_of(load_task(task), method)
@@ -180,10 +181,11 @@ def run_named_sweep(
     from tta_diffusion.bench.scorers import ScorerChoice
     from tta_diffusion.bench.sweep import load_sweep
     from tta_diffusion.bench.task import load_task
+    from tta_diffusion.cli.request import chosen_settings
 
     grid = load_sweep(sweep)
     one, models = _models(model)
-    chosen = _settings({}, settings)
+    chosen = chosen_settings({}, settings)
     what = task_of(load_task(grid.task), method)
     request = Request(what, method, one, None, chosen, seed, limit, prompts, data_dir, out, "", device, dtype)
     _run_sweep(
@@ -291,12 +293,6 @@ def _run_sweep(grid: Any, request: Request, models: dict[str, str], choice: Scor
     if table is not None:
         typer.echo(table.markdown())
         typer.echo(out)
-
-
-def _settings(flags: dict[str, Any], assignments: list[str] | None) -> dict[str, Any]:
-    from tta_diffusion.common.configuration import override
-
-    return override({name: value for name, value in flags.items() if value is not None}, assignments or ())
 
 
 def _models(given: list[str] | None) -> tuple[str | None, dict[str, str]]:

@@ -321,9 +321,8 @@ def generate(
     from tta_diffusion.common.writable import check_writable
     from tta_diffusion.pipeline import load_pipeline
 
-    flags = {name: value for name, value in ctx.params.items() if value not in (None, [], ())}
     file = read_config(config) if config else {}
-    request = merge(flags, file)
+    request = merge(ctx.params, file)
     if trace:
         check_writable(trace)
     texts = read_prompts(prompts or [], prompts_file, file.get("prompts", []))

@@ -68,15 +68,15 @@ def paraphrase(
     The text stands clean in front of its paraphrase. A classifier of paraphrases, where the model brings one, guides
     the writing and tells allocation which words matter.
     """
+    from tta_diffusion.cli.request import chosen_settings
     from tta_diffusion.cli.run import loading
-    from tta_diffusion.common.configuration import override
     from tta_diffusion.pipeline import load_pipeline
 
     for name, count in (("-n", num_samples), ("--candidates", candidates)):
         if count < 1:
             raise ValueError(f"{name} must be at least 1, got {count}")
     flags = {"steps": steps, "allocation": allocation, "strength": strength}
-    chosen = override({name: value for name, value in flags.items() if value is not None}, settings or ())
+    chosen = chosen_settings(flags, settings)
     given = read_prompts(texts or [], None, [])
     if not all(text.strip() for text in given):
         raise ValueError("there is nothing to paraphrase: give a text")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import yaml
 
 from tta_diffusion.cli.names import RENAMED, SETTINGS, Setting
+from tta_diffusion.common.configuration import override
 from tta_diffusion.common.registry import closest
 
 # Keys of a config file that are no field of `GenerationConfig`.
@@ -42,8 +44,8 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def merge(flags: dict[str, Any], config: dict[str, Any]) -> Request:
-    """One request; a flag wins over a key."""
-    given = config | {RENAMED.get(name, name): value for name, value in flags.items()}
+    """One request; a flag that was given wins over a key."""
+    given = config | {RENAMED.get(name, name): flag for name, flag in flags.items() if flag not in (None, [], ())}
     num_samples, batch_size = given.get("num_samples", 1), given.get("batch_size", 1)
     for name, value in (("num_samples", num_samples), ("batch_size", batch_size)):
         if value < 1:
@@ -55,6 +57,11 @@ def merge(flags: dict[str, Any], config: dict[str, Any]) -> Request:
         model=given.get("model"),
         settings={name: given[name] for name in SETTINGS if name in given},
     )
+
+
+def chosen_settings(flags: dict[str, Any], assignments: Sequence[str] | None) -> dict[str, Any]:
+    """The flags that were given, and what `--set KEY=VALUE` lays over them."""
+    return override({name: value for name, value in flags.items() if value is not None}, assignments or ())
 
 
 def _checked(key: str, value: Any) -> Any:

@@ -87,9 +87,8 @@ def rewrite(
     A text is noised part of the way and denoised again while the classifiers push: it changes where it must. A pipe
     gets one text a line and nothing else, as with tta generate.
     """
-    from tta_diffusion.cli.request import Request
+    from tta_diffusion.cli.request import Request, chosen_settings
     from tta_diffusion.cli.run import loading
-    from tta_diffusion.common.configuration import override
     from tta_diffusion.common.writable import check_writable
     from tta_diffusion.pipeline import load_pipeline
     from tta_diffusion.tokens.keep import kept_times
@@ -100,7 +99,7 @@ def rewrite(
         raise ValueError(f"num_samples must be at least 1, got {num_samples}")
     kept = [*(keep or ()), *map(_span, keep_span or ())]
     flags = {"allocation": allocation, "strength": strength, "steps": steps}
-    chosen = override({name: value for name, value in flags.items() if value is not None}, settings or ())
+    chosen = chosen_settings(flags, settings)
     request = Request(control or [], num_samples, seed, model, chosen)
     if trace:
         check_writable(trace)
