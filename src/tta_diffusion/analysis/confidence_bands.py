@@ -23,9 +23,9 @@ class Band:
     texts: NDArray[np.int64]
 
 
-def ratio_band(sums: Array, counts: Array, resamples: int = 1000, seed: int = 0) -> Band:
+def ratio_band(sums: Array, counts: Array, resamples: int = 1000) -> Band:
     """sum of sums / sum of counts of each column of (N, n): every count weighs alike; NaN where there is none."""
-    drawn = resample_counts(len(sums), resamples, seed)
+    drawn = resample_counts(len(sums), resamples, seed=0)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = sums.sum(0) / counts.sum(0)
         means = (drawn @ sums) / (drawn @ counts)
@@ -36,10 +36,10 @@ def ratio_band(sums: Array, counts: Array, resamples: int = 1000, seed: int = 0)
     return Band(mean, low, high, (counts > 0).sum(0))
 
 
-def band(values: Array, resamples: int = 1000, seed: int = 0) -> Band:
+def band(values: Array) -> Band:
     """The mean of each column of (N, n) over its finite values."""
     known = np.isfinite(values)
-    return ratio_band(np.where(known, values, 0.0), known.astype(float), resamples, seed)
+    return ratio_band(np.where(known, values, 0.0), known.astype(float))
 
 
 def windows(values: Array, most: int = 200) -> tuple[NDArray[np.int64], Array]:

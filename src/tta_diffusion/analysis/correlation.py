@@ -1,8 +1,8 @@
 """Does a text that fluctuated more read worse? Pearson correlations with bootstrap intervals over texts.
 
 `values` are one row a text, such as the running means of fluctuation (N, S-1) of `fluctuation.align`; `outcome` is one
-number a text, such as its final perplexity. Intervals are percentile bootstrap over whole texts, numpy's PCG64 with the
-given seed: steps of one text resemble each other, and taking them for independent makes an interval too narrow.
+number a text, such as its final perplexity. Intervals are percentile bootstrap over whole texts, numpy's PCG64 with a
+fixed seed: steps of one text resemble each other, and taking them for independent makes an interval too narrow.
 A correlation with something constant is NaN.
 """
 
@@ -86,7 +86,7 @@ def within_time_bins(
 
 
 def binned(
-    x: Sequence[float] | Array, y: Sequence[float] | Array, bins: int = 10, resamples: int = 2000, seed: int = 0
+    x: Sequence[float] | Array, y: Sequence[float] | Array, bins: int = 10, resamples: int = 2000
 ) -> Correlation:
     """Pearson's r of the means of `bins` groups of texts, equally large but for one text, in the order of x.
 
@@ -96,7 +96,7 @@ def binned(
     a, b = _pair(x, y)
     if not 2 <= bins <= len(a):
         raise ValueError(f"between 2 and {len(a)} bins can be made of {len(a)} texts, got {bins}")
-    chosen = np.random.default_rng(seed).integers(len(a), size=(resamples, len(a)))
+    chosen = _resampled(len(a), resamples)
     found = _rows(*_group_means(a[None], b[None], bins))
     return _with_interval(float(found[0]), _rows(*_group_means(a[chosen], b[chosen], bins)), len(a))
 
@@ -107,7 +107,7 @@ def group_means(x: Array, y: Array, bins: int) -> tuple[Array, Array]:
     return means[0][0], means[1][0]
 
 
-def binned_pairs(values: Array, outcome: Array, bins: int = 10, resamples: int = 300, seed: int = 0) -> Correlation:
+def binned_pairs(values: Array, outcome: Array, bins: int = 10) -> Correlation:
     """As `binned`, of groups of (text, step) pairs, (N, m) both; resampled by whole texts. NaN pairs are left out."""
     x, y = np.asarray(values, dtype=np.float64), np.asarray(outcome, dtype=np.float64)
     _check(x, y)
@@ -119,8 +119,8 @@ def binned_pairs(values: Array, outcome: Array, bins: int = 10, resamples: int =
             return float("nan")
         return float(_rows(*_group_means(a[None, kept], b[None, kept], bins))[0])
 
-    chosen = np.random.default_rng(seed).integers(len(x), size=(resamples, len(x)))
-    return _with_interval(found(slice(None)), np.array([found(rows) for rows in chosen]), len(x))
+    drawn = np.array([found(rows) for rows in _resampled(len(x), 300)])
+    return _with_interval(found(slice(None)), drawn, len(x))
 
 
 def partial(
@@ -128,7 +128,6 @@ def partial(
     y: Sequence[float] | Array,
     given: Sequence[float] | Array,
     resamples: int = 2000,
-    seed: int = 0,
 ) -> Correlation:
     """r of x and y with what `given` (z) explains of both taken away.
 
@@ -136,9 +135,14 @@ def partial(
     """
     a, b = _pair(x, y)
     c, _ = _pair(given, y)
-    chosen = np.random.default_rng(seed).integers(len(a), size=(resamples, len(a)))
+    chosen = _resampled(len(a), resamples)
     r = _partial(a[None], b[None], c[None])
     return _with_interval(float(r[0]), _partial(a[chosen], b[chosen], c[chosen]), len(a))
+
+
+def _resampled(texts: int, resamples: int) -> NDArray[np.int64]:
+    """(resamples, texts) the texts of each resample, by number."""
+    return np.random.default_rng(0).integers(texts, size=(resamples, texts))
 
 
 def _partial(x: Array, y: Array, z: Array) -> Array:

@@ -62,16 +62,16 @@ class Drop:
     high: float
 
 
-def drops(traces: Sequence[Trace], objective: str, k: int = K, changed: int = 3) -> list[Drop]:
+def drops(traces: Sequence[Trace], objective: str, changed: int = 3) -> list[Drop]:
     """The mean drop over all steps at which guidance acted, over those that changed `changed` key tokens or more, and
     over the others.
 
     A key token is changed where `update_forgetting` counts it.
     """
-    cases: dict[str, list[Array]] = {"all steps": [], f"{changed} or more of {k} changed": [], "fewer changed": []}
+    cases: dict[str, list[Array]] = {"all steps": [], f"{changed} or more of {K} changed": [], "fewer changed": []}
     for trace in traces:
-        altered = _altered(trace, trace.ids_before, k)
-        acted = _keys(trace.importance, trace.pinned, k)[1][:-1].any(1)
+        altered = _altered(trace, trace.ids_before, K)
+        acted = _keys(trace.importance, trace.pinned, K)[1][:-1].any(1)
         masks = (acted, acted & (altered >= changed), acted & (altered < changed))
         both = trace.probability[_known(trace, objective)]
         after, later = np.array(both["after"][:-1]), np.array(both["before"][1:])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tta_diffusion.analysis.forgetting import K, key_tokens
+from tta_diffusion.analysis.forgetting import key_tokens
 from tta_diffusion.analysis.text import pieces, steps_left
 from tta_diffusion.display import heat, printable
 from tta_diffusion.sampling.trace import Trace
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+WIDTH = 112  # of a picture, in characters
 # As rich's own, without its fonts from the network and its window.
 _SVG = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <style>
@@ -60,9 +61,9 @@ class Row:
     spans: list[Span]
 
 
-def step_table(trace: Trace, steps: list[int], k: int = K) -> list[Row]:
+def step_table(trace: Trace, steps: list[int]) -> list[Row]:
     """One row a step, as the paper's table of generated samples; only generated tokens can be key tokens."""
-    return [Row(steps_left(trace, step), float(trace.u[step]), _spans(trace, step, k)) for step in steps]
+    return [Row(steps_left(trace, step), float(trace.u[step]), _spans(trace, step)) for step in steps]
 
 
 def plain(rows: list[Row]) -> str:
@@ -91,7 +92,7 @@ def rich_table(rows: list[Row]) -> Table:
     return table
 
 
-def picture(rows: list[Row], title: str, width: int = 112) -> str:
+def picture(rows: list[Row], title: str) -> str:
     """The table as an SVG that needs no network."""
     import io
     from html import escape
@@ -100,14 +101,14 @@ def picture(rows: list[Row], title: str, width: int = 112) -> str:
     from rich.terminal_theme import TerminalTheme
 
     theme = TerminalTheme((255, 255, 255), (36, 41, 47), [(36, 41, 47)] * 8)
-    console = Console(record=True, width=width, file=io.StringIO(), force_terminal=True, highlight=False)
+    console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, highlight=False)
     console.print(rich_table(rows))
     shown = escape(printable(title)).replace("{", "{{").replace("}", "}}")
     return console.export_svg(theme=theme, code_format=_SVG.replace("TITLE", shown), unique_id="draft")
 
 
-def _spans(trace: Trace, step: int, k: int) -> list[Span]:
-    keys = set(key_tokens(trace, step, k).tolist())
+def _spans(trace: Trace, step: int) -> list[Span]:
+    keys = set(key_tokens(trace, step).tolist())
     spans = []
     for i, piece in enumerate(pieces(trace, step)):
         word = piece.text.lstrip(" ")

@@ -38,7 +38,7 @@ class Point:
     high: float
 
 
-def comparison(groups: Mapping[str, Sequence[Trace]], resamples: int = 1000) -> list[Point]:
+def comparison(groups: Mapping[str, Sequence[Trace]]) -> list[Point]:
     """For every group, quantity and step the mean over its texts; steps at which it does not exist are left out.
 
     A text whose run ended early changes no more: it counts with 0 up to the longest run of its group.
@@ -49,7 +49,7 @@ def comparison(groups: Mapping[str, Sequence[Trace]], resamples: int = 1000) -> 
             raise ValueError(f"the group '{group}' has no traces")
         for quantity, curve in CURVES.items():
             starts, values = windows(align([curve(trace) for trace in traces]))
-            found = band(values, resamples)
+            found = band(values)
             points += [
                 Point(group, quantity, int(step), int(texts), float(mean), float(low), float(high))
                 for step, texts, mean, low, high in zip(
