@@ -15,6 +15,7 @@ from tta_diffusion.data.clean.common import (
     keep_paragraphs,
     normalise,
     tidy_punctuation,
+    unquoted,
     up_to_last_stop,
 )
 
@@ -48,6 +49,4 @@ def _paragraph(text: str) -> str | None:
 def clean_comment(text: str) -> str | None:
     if _NOTICE.search(text):
         return None
-    if text.startswith('"') and text.endswith('"'):  # left from a quoted CSV field
-        text = text[1:-1].replace('""', '"')
-    return keep_paragraphs(_SIGNATURE.sub("", normalise(text)), _paragraph)
+    return keep_paragraphs(_SIGNATURE.sub("", normalise(unquoted(text))), _paragraph)

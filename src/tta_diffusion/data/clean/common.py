@@ -64,6 +64,17 @@ def has_link(text: str) -> bool:
     return any(mark in text for mark in _LINK_MARKS)
 
 
+def unquoted(text: str) -> str:
+    """A field of a CSV file without its quotes."""
+    whole = len(text) > 1 and text[0] == text[-1] == '"'
+    return text[1:-1].replace('""', '"') if whole else text
+
+
+def begins_like_a_sentence(text: str) -> bool:
+    """With a capital, a digit or a quotation mark."""
+    return text[:1].isupper() or text[:1].isdigit() or text.startswith(("'", '"'))
+
+
 def ends_like_a_sentence(text: str) -> bool:
     return _ENDING.search(text, max(0, len(text) - 8)) is not None
 

@@ -13,6 +13,7 @@ import re
 from tta_diffusion.data.clean.common import (
     CLEANERS,
     balanced,
+    begins_like_a_sentence,
     has_foreign_letters,
     has_link,
     is_prose,
@@ -149,7 +150,7 @@ def clean_news(text: str) -> str | None:
     text = re.sub(r" \.\.\.$", "", text)  # cut off within a sentence
     text = tidy_punctuation(re.sub(r"(?<=\w)\.\.\.$", ".", text))
     text = _SHOUT.sub(_soften, up_to_last_stop(_CUT_AT_POINT.sub("", text)))
-    if not text or not (text[0].isupper() or text[0] in "\"'" or text[0].isdigit()) or not balanced(text):
+    if not begins_like_a_sentence(text) or not balanced(text):
         return None
     if has_link(text) or has_foreign_letters(text) or re.search(r"[|{}<>=_*~\[\]]|[a-z]{3}[A-Z][a-z]{3}", text[:_HEAD]):
         return None

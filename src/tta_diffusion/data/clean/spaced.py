@@ -36,11 +36,15 @@ def detokenise(text: str) -> str:
     return _QUOTED.sub(r'"\1"', text)
 
 
+def as_written(text: str) -> str:
+    """Tokenised text put back into written form; its quotes first, before back-quotes become apostrophes."""
+    return tidy_punctuation(detokenise(normalise(_QUOTES.sub('"', text))))
+
+
 @CLEANERS.register("spaced")
 def clean_spaced(text: str) -> str | None:
     """One sentence a text; None for what cannot be restored (`_num_`) or is no sentence."""
-    # Before the back-quotes become apostrophes.
-    text = tidy_punctuation(detokenise(normalise(_QUOTES.sub('"', text))))
+    text = as_written(text)
     if _PLACEHOLDER.search(text) or has_foreign_letters(text) or has_link(text) or not balanced(text):
         return None
     if not text or not (text[0].isalpha() or text[0] == '"') or not ends_like_a_sentence(text):

@@ -7,6 +7,7 @@ import re
 from tta_diffusion.data.clean.common import (
     CLEANERS,
     balanced,
+    begins_like_a_sentence,
     ends_like_a_sentence,
     has_foreign_letters,
     has_link,
@@ -52,8 +53,9 @@ def _parenthesis(match: re.Match[str]) -> str:
 
 def _paragraph(text: str) -> str | None:
     text = _PAGE_NUMBER.sub("", _PARENTHESIS.sub(_parenthesis, text)).strip()
-    starts = bool(text) and (text[0].isupper() or text[0] in "\"'" or text[0].isdigit())
-    if not starts or not ends_like_a_sentence(text) or _SEE.match(text) or _CALENDAR.search(text):
+    if not begins_like_a_sentence(text) or not ends_like_a_sentence(text):
+        return None
+    if _SEE.match(text) or _CALENDAR.search(text):
         return None
     if _GAP.search(text) or _SYMBOLS.search(text) or has_foreign_letters(text) or has_link(text) or not balanced(text):
         return None

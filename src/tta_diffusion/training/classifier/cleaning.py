@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from tta_diffusion.data.clean.casing import capitalise_names, capitalise_sentences
-from tta_diffusion.data.clean.common import CLEANERS, ends_like_a_sentence, normalise, tidy_punctuation
+from tta_diffusion.data.clean.common import (
+    CLEANERS,
+    ends_like_a_sentence,
+    normalise,
+    tidy_punctuation,
+    unquoted,
+)
 from tta_diffusion.data.clean.spaced import detokenise
 
 
@@ -19,6 +25,4 @@ def clean_phrase(text: str) -> str | None:
 @CLEANERS.register("remark")
 def clean_remark(text: str) -> str | None:
     """Comments as they were written, shouting included; only the quotes of a CSV field are undone."""
-    if len(text) > 1 and text.startswith('"') and text.endswith('"'):
-        text = text[1:-1].replace('""', '"')
-    return tidy_punctuation(normalise(text)) or None
+    return tidy_punctuation(normalise(unquoted(text))) or None
