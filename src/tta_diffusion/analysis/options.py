@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -74,19 +75,8 @@ def make_parser(prog: str = "python -m tta_diffusion.analysis") -> argparse.Argu
 
 
 def collection(options: argparse.Namespace) -> Collection:
-    return Collection(
-        out=options.out,
-        model=options.model,
-        policies=options.policies,
-        texts=options.texts,
-        steps=options.steps,
-        batch_size=options.batch_size,
-        seed=options.seed,
-        task=options.task,
-        settings=more_settings(options),
-        device=options.device,
-        dtype=options.dtype,
-    )
+    own = {field.name: getattr(options, field.name) for field in fields(Collection) if field.name in options}
+    return Collection(**own, settings=more_settings(options))
 
 
 def more_settings(options: argparse.Namespace) -> dict[str, Any]:

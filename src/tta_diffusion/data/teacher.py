@@ -20,7 +20,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -252,18 +252,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--weight", type=float, default=Teaching.weight, help="of the new source in training")
     parser.add_argument("--batch", type=int, default=Teaching.batch, help="texts that are written at once")
     parser.add_argument("--seed", type=int, default=Teaching.seed)
-    parser.add_argument("--name", default=Teaching.source, help="of the new source")
+    parser.add_argument("--name", dest="source", metavar="NAME", default=Teaching.source, help="of the new source")
     parser.add_argument("--minutes", type=float, help="finish after so many minutes with what is written")
     given = parser.parse_args(arguments)
-    teaching = Teaching(
-        given.texts,
-        temperature=given.temperature,
-        top_p=given.top_p,
-        weight=given.weight,
-        batch=given.batch,
-        seed=given.seed,
-        source=given.name,
-    )
+    teaching = Teaching(**{field.name: getattr(given, field.name) for field in fields(Teaching) if field.name in given})
     device = "cuda" if torch.cuda.is_available() else "cpu"
     meta = teach(given.corpus, given.teacher, given.out, teaching, device, given.minutes)
     new = meta["sources"][-1]["splits"]["train"]
