@@ -15,27 +15,24 @@ from typing import Any
 import torch
 import yaml
 from safetensors.torch import load_file
-from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
+import conftest
 from tta_diffusion.common.configuration import build
+from tta_diffusion.data.tokenizer import special_ids
 from tta_diffusion.data.writer import StoreWriter, token_dtype
 from tta_diffusion.training.config import TrainConfig
 from tta_diffusion.training.distributed import Group
 from tta_diffusion.training.loop import Run
 
-SPECIAL = {"pad": "<pad>", "eos": "</s>", "bos": "<s>", "unk": "<unk>", "mask": "<mask>"}
 WORDS = [f"{first}{second}" for first in "bdgklmn" for second in "aeiou"]
 LENGTH = 12
 ALONE = Group(0, 1, torch.device("cpu"))
 
 
 def make_tokenizer(words: list[str] = WORDS) -> PreTrainedTokenizerFast:
-    vocabulary = {token: i for i, token in enumerate([*SPECIAL.values(), *words])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **{f"{k}_token": v for k, v in SPECIAL.items()})
+    return conftest.make_tokenizer(words)
 
 
 def sentences(count: int, seed: int = 0, words: list[str] = WORDS, most: int = LENGTH - 2) -> list[str]:
@@ -51,21 +48,29 @@ def write_corpus(
     length: int = LENGTH,
 ) -> Path:
     """Each sentence one sequence: <s> words </s> <pad>..."""
-    tokenizer = tokenizer or make_tokenizer()
-    special = {name: int(getattr(tokenizer, f"{name}_token_id")) for name in SPECIAL}
-    writer = StoreWriter(directory)
+    texts = {"train": train, "validation": validation or []}
+    assert all(len(text.split()) <= length - 2 for split in texts.values() for text in split)
+    return write_sources(directory, {"toy": texts}, tokenizer or make_tokenizer(), length)
+
+
+def write_sources(
+    directory: Path, texts: dict[str, dict[str, list[str]]], tokenizer: PreTrainedTokenizerFast, length: int
+) -> Path:
+    """A corpus of several sources, from their texts by split; what is too long loses its end."""
+    special = special_ids(tokenizer)
+    writer, sources = StoreWriter(directory), []
     tokenizer.save_pretrained(writer.tokenizer_dir)
-    splits = {}
-    for split, texts in (("train", train), ("validation", validation or [])):
-        array = writer.array(split, "toy", length, token_dtype(len(tokenizer)), special["pad"])
-        for text in texts:
-            ids = [special["bos"], *tokenizer(text, add_special_tokens=False)["input_ids"], special["eos"]]
-            assert len(ids) <= length
-            array.add(ids + [special["pad"]] * (length - len(ids)))
-        splits[split] = array.close()
+    for name, splits in texts.items():
+        parts = {}
+        for split, own in splits.items():
+            array = writer.array(split, name, length, token_dtype(len(tokenizer)), special["pad"])
+            for text in own:
+                ids = [special["bos"], *tokenizer(text, add_special_tokens=False)["input_ids"], special["eos"]][:length]
+                array.add(ids + [special["pad"]] * (length - len(ids)))
+            parts[split] = array.close()
+        sources.append({"name": name, "weight": 1.0, "splits": parts})
     meta = {"length": length, "dtype": token_dtype(len(tokenizer)).str, "vocab_size": len(tokenizer)}
-    meta |= {"special_ids": special, "sources": [{"name": "toy", "weight": 1.0, "splits": splits}], "config": {}}
-    writer.finish(meta)
+    writer.finish({**meta, "special_ids": special, "sources": sources, "config": {}})
     return directory
 
 

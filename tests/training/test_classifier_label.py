@@ -15,9 +15,9 @@ from transformers import BertConfig, BertForSequenceClassification, PreTrainedTo
 from typer.testing import CliRunner
 
 from conftest import make_tokenizer
+from train_helpers import write_sources
 from tta_diffusion.cli.train_classifier import app
 from tta_diffusion.common.configuration import build, load_yaml
-from tta_diffusion.data.writer import StoreWriter, token_dtype
 from tta_diffusion.training.classifier.config import ClassifierConfig
 from tta_diffusion.training.classifier.label import LEFT_OUT, Request, decide, label, main
 from tta_diffusion.training.classifier.prepare import prepare
@@ -45,21 +45,15 @@ def reader(texts: Any) -> NDArray[Any]:
 def write_corpus(directory: Path, tokenizer: PreTrainedTokenizerFast, rows: int = 40, length: int = LENGTH) -> None:
     """Two sources; every text is another one."""
     rng = np.random.default_rng(0)
-    writer = StoreWriter(directory)
-    sources = []
-    for name, form in SOURCES.items():
-        parts = {}
-        for split in ("train", "validation"):
-            array = writer.array(split, name, length, token_dtype(len(tokenizer)), 0)
-            for i in range(rows if name == "plain" else 2 * rows):
-                words = [*rng.choice(FILLER, 3), ("good", "bad", "great")[i % 3] if name == "plain" else "very"]
-                ids = [2, *tokenizer(form.format(" ".join(words)), add_special_tokens=False)["input_ids"], 1][:length]
-                array.add(ids + [0] * (length - len(ids)))
-            parts[split] = array.close()
-        sources.append({"name": name, "weight": 1.0, "splits": parts})
-    tokenizer.save_pretrained(writer.tokenizer_dir)
-    meta = {"length": length, "dtype": token_dtype(len(tokenizer)).str, "vocab_size": len(tokenizer)}
-    writer.finish({**meta, "special_ids": {"pad": 0, "eos": 1, "bos": 2}, "sources": sources})
+
+    def text(name: str, i: int) -> str:
+        words = [*rng.choice(FILLER, 3), ("good", "bad", "great")[i % 3] if name == "plain" else "very"]
+        return SOURCES[name].format(" ".join(words))
+
+    counts = {"plain": rows, "lakes": 2 * rows}
+    splits = ("train", "validation")
+    texts = {name: {split: [text(name, i) for i in range(counts[name])] for split in splits} for name in SOURCES}
+    write_sources(directory, texts, tokenizer, length)
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
+from train_helpers import write_sources
 from tta_diffusion.cli.train_classifier import app
-from tta_diffusion.data.writer import StoreWriter, token_dtype
 from tta_diffusion.pipeline import TTAPipeline
 from tta_diffusion.training.classifier.written import Request, main, openings, write
 
@@ -22,21 +22,8 @@ QUICK = {"steps": 2, "allocation": "constant", "max_length": LENGTH}
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrainedTokenizerFast) -> Path:
-    directory = tmp_path_factory.mktemp("corpus") / "out"
-    writer, sources = StoreWriter(directory), []
-    for name, text in TEXTS.items():
-        ids = [2, *tokenizer(text, add_special_tokens=False)["input_ids"], 1][:LENGTH]
-        parts = {}
-        for split in ("train", "validation"):
-            array = writer.array(split, name, LENGTH, token_dtype(len(tokenizer)), 0)
-            for _ in range(20):
-                array.add(ids + [0] * (LENGTH - len(ids)))
-            parts[split] = array.close()
-        sources.append({"name": name, "weight": 1.0, "splits": parts})
-    tokenizer.save_pretrained(writer.tokenizer_dir)
-    meta = {"length": LENGTH, "dtype": token_dtype(len(tokenizer)).str, "vocab_size": len(tokenizer)}
-    writer.finish({**meta, "special_ids": {"pad": 0, "eos": 1, "bos": 2}, "sources": sources})
-    return directory
+    texts = {name: dict.fromkeys(("train", "validation"), [text] * 20) for name, text in TEXTS.items()}
+    return write_sources(tmp_path_factory.mktemp("corpus") / "out", texts, tokenizer, LENGTH)
 
 
 def request(model: Path, corpus: Path, out: Path, **changes: object) -> Request:
