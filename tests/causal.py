@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
-from conftest import WORDS, make_tokenizer
+from conftest import WORDS, make_tokenizer, tiny_sizes
 
 ANSWERS = ["negative", "positive", "politics", "sports", "business", "science"]
 TOKENIZER = make_tokenizer([*WORDS, *ANSWERS, "Text", "Sentiment", "Topic", ":"])
@@ -21,10 +21,7 @@ def make_causal(kind: str = "gpt2", seed: int = 3) -> PreTrainedModel:
         return GPT2LMHeadModel(GPT2Config(**shared, n_positions=256, n_embd=32, n_layer=2, n_head=2)).eval()
     config = LlamaConfig(
         **shared,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
+        **tiny_sizes(heads=4),
         num_key_value_heads=2,
         max_position_embeddings=256,
     )

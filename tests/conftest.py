@@ -69,6 +69,16 @@ def make_tokenizer(words: list[str] = WORDS) -> PreTrainedTokenizerFast:
     )
 
 
+def tiny_sizes(width: int = 32, layers: int = 2, heads: int = 2, inner: int = 64) -> dict[str, int]:
+    """Of a network, as the configs of transformers name them."""
+    return {
+        "hidden_size": width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "intermediate_size": inner,
+    }
+
+
 def tiny_backbone(vocab_size: int, model_type: str = "bert") -> dict[str, object]:
     extra = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 1}
     if model_type == "modernbert":
@@ -76,10 +86,7 @@ def tiny_backbone(vocab_size: int, model_type: str = "bert") -> dict[str, object
     return {
         "model_type": model_type,
         "vocab_size": vocab_size,
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 64,
+        **tiny_sizes(),
         "max_position_embeddings": 40,
         "initializer_range": 0.3,  # wide, so that random predictions differ from position to position
         **extra,
@@ -96,10 +103,7 @@ def make_classifier(vocab_size: int, seed: int = 1) -> BertForSequenceClassifica
     torch.manual_seed(seed)
     config = BertConfig(
         vocab_size=vocab_size,
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=64,
+        **tiny_sizes(layers=1),
         max_position_embeddings=40,
         initializer_range=0.3,
         num_labels=2,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import BertConfig, BertForMaskedLM, PreTrainedModel
 
 from causal import TOKENIZER, make_causal
+from conftest import tiny_sizes
 from tta_diffusion.baselines.causal import CausalLM, Prompts
 
 KINDS = ("gpt2", "llama")
@@ -16,6 +19,15 @@ PROMPTS = ["the movie", "this place was very", "i"]
 
 def tiny(kind: str = "gpt2", seed: int = 3) -> CausalLM:
     return CausalLM(make_causal(kind, seed).double(), TOKENIZER, f"tiny {kind}")
+
+
+def save_masked(directory: Path) -> Path:
+    """A tiny masked model with random weights."""
+    torch.manual_seed(0)
+    config = BertConfig(vocab_size=len(TOKENIZER), **tiny_sizes(layers=1), max_position_embeddings=40, pad_token_id=0)
+    BertForMaskedLM(config).save_pretrained(directory)
+    TOKENIZER.save_pretrained(directory)
+    return directory
 
 
 def whole(model: PreTrainedModel, ids: list[int]) -> Tensor:

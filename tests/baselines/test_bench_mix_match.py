@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from baseline_helpers import save_masked
 from test_bench_baselines import QUIET, ROWS, TASK, bench, command
 from test_training import write_reviews
-from transformers import BertConfig, BertForMaskedLM
 
-from causal import TOKENIZER
 from tta_diffusion.assets import shipped_model
 from tta_diffusion.baselines.guide import load_guide
 from tta_diffusion.bench.record import read_record
@@ -28,13 +27,7 @@ FEW = ("--set", "sweeps=2", "--set", "new_tokens=3", "--limit", 1, "--no-score",
 @pytest.fixture(scope="module")
 def masked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny masked model."""
-    directory = tmp_path_factory.mktemp("masked")
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-    config = BertConfig(vocab_size=len(TOKENIZER), max_position_embeddings=40, pad_token_id=0, **sizes)
-    BertForMaskedLM(config).save_pretrained(directory)
-    TOKENIZER.save_pretrained(directory)
-    return directory
+    return save_masked(tmp_path_factory.mktemp("masked"))
 
 
 @pytest.mark.parametrize("name", list(OTHERS))

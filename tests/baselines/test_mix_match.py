@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import BertConfig, BertForMaskedLM
 
-from conftest import make_tokenizer
+from conftest import make_tokenizer, tiny_sizes
 from tta_diffusion.baselines.mix_match import Chain, Energy, MaskedLM, MixMatchOptions, accept, sample
 
 WORDS = ["good", "bad", "it"]
@@ -23,10 +23,7 @@ def base() -> MaskedLM:
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=len(TOKENIZER),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
+        **tiny_sizes(16, layers=1, inner=32),
         max_position_embeddings=16,
         initializer_range=0.5,
     )

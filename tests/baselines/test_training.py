@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from baseline_helpers import LABELS
-from transformers import BertConfig, BertForMaskedLM
+from baseline_helpers import LABELS, save_masked
 
 from causal import TOKENIZER, save_causal
 from tta_diffusion.baselines.recipes import MODULES, SHIPPED, load_recipe
@@ -56,11 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("baselines")
     write_reviews(directory / "rows.jsonl")
     save_causal(directory / "tiny", "llama")
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-    config = BertConfig(vocab_size=len(TOKENIZER), max_position_embeddings=40, pad_token_id=0, **sizes)
-    BertForMaskedLM(config).save_pretrained(directory / "masked")
-    TOKENIZER.save_pretrained(directory / "masked")
+    save_masked(directory / "masked")
     return directory
 
 

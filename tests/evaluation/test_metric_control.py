@@ -11,7 +11,7 @@ import torch
 from tokenizers.processors import TemplateProcessing
 from transformers import ModernBertConfig, ModernBertForSequenceClassification
 
-from conftest import make_classifier, make_tokenizer
+from conftest import make_classifier, make_tokenizer, tiny_sizes
 from tta_diffusion.evaluation.control import (
     Array,
     TextClassifier,
@@ -44,10 +44,7 @@ def modernbert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = make_tokenizer()
     config = ModernBertConfig(
         vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
+        **tiny_sizes(inner=32),
         max_position_embeddings=16,
         initializer_range=0.5,
         classifier_pooling="mean",

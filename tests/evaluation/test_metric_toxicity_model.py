@@ -13,6 +13,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
+from conftest import tiny_sizes
 from tta_diffusion.evaluation import toxicity_model
 from tta_diffusion.evaluation.toxicity import ClassifierToxicity
 from tta_diffusion.evaluation.toxicity_model import convert, toxicity_directory
@@ -32,10 +33,7 @@ def package(seed: int = 0) -> tuple[bytes, BertForSequenceClassification]:
     torch.manual_seed(seed)
     config = BertConfig(
         vocab_size=len(WORDS),
-        hidden_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=1,
-        intermediate_size=32,
+        **tiny_sizes(64, heads=1, inner=32),
         max_position_embeddings=24,
         initializer_range=0.3,
     )

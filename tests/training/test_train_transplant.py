@@ -9,6 +9,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from conftest import tiny_sizes
 from tta_diffusion.denoiser.model import SimplexDenoiser
 from tta_diffusion.training.transplant import main, pieces_of, token_vectors, transplant
 
@@ -40,10 +41,7 @@ def large() -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=4,
-        num_attention_heads=2,
+        **tiny_sizes(layers=4, inner=48),
         max_position_embeddings=64,
         tie_word_embeddings=True,
     )
