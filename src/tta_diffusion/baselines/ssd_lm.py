@@ -142,7 +142,7 @@ class BlockWriter:
             return logits.values[:, before:]
         if self.options.context:
             return guidance(logits, canvas, u).logits.values[:, before:]
-        alone = replace(canvas, **{name: getattr(canvas, name)[:, before:] for name in ("ids", "pinned", "no_end")})
+        alone = canvas.each(lambda x: x[:, before:])
         return guidance(DenseLogits(logits.values[:, before:]), alone, u).logits.values
 
     def _canvas(self, context: Tensor, size: int, earliest: int) -> Canvas:

@@ -54,9 +54,14 @@ class Regime:
 REGIMES: Registry[Regime] = Registry("diffusion regime")
 
 
+def _projection(settings: Any) -> ProjectionConfig:
+    return ProjectionConfig(settings.top_p, settings.top_k, settings.temperature)
+
+
 def _simplex(own: Any, settings: Any) -> SimplexProcess:
-    projection = ProjectionConfig(settings.top_p, settings.top_k, settings.temperature)
-    return SimplexProcess(own.vocab_size, own.scale, own.schedule, settings.engine, settings.step_rule, projection)
+    return SimplexProcess(
+        own.vocab_size, own.scale, own.schedule, settings.engine, settings.step_rule, _projection(settings)
+    )
 
 
 REGIMES.register("simplex")(Regime(SimplexDenoiser.from_pretrained, _simplex))
@@ -65,9 +70,8 @@ REGIMES.register("simplex")(Regime(SimplexDenoiser.from_pretrained, _simplex))
 def _gaussian(denoiser: Any, settings: Any) -> GaussianProcess:
     if settings.step_rule != "ddpm":
         raise ValueError("the gaussian regime has no step_rule: eta=0 is its DDIM, eta=1 its posterior")
-    projection = ProjectionConfig(settings.top_p, settings.top_k, settings.temperature)
     table = denoiser.table.detach().float()
-    return GaussianProcess(table, denoiser.config.schedule, settings.eta, settings.clamp, projection)
+    return GaussianProcess(table, denoiser.config.schedule, settings.eta, settings.clamp, _projection(settings))
 
 
 def _langevin(objectives: Objectives, config: GuidanceConfig, process: Any, settings: Any) -> Langevin:
@@ -89,18 +93,16 @@ REGIMES.register("gaussian")(
 
 
 def _uniform(own: Any, settings: Any) -> UniformProcess:
-    projection = ProjectionConfig(settings.top_p, settings.top_k, settings.temperature)
-    return UniformProcess(own.vocab_size, own.schedule, projection)
+    return UniformProcess(own.vocab_size, own.schedule, _projection(settings))
 
 
 def _masked(own: Any, settings: Any) -> MaskedProcess:
     if own.mask_token is None:
         raise ValueError("the model names no mask_token, which the masked regime needs: its directory is damaged")
-    projection = ProjectionConfig(settings.top_p, settings.top_k, settings.temperature)
     return MaskedProcess(
         own.vocab_size,
         own.schedule,
-        projection,
+        _projection(settings),
         mask=own.mask_token,
         order=settings.order,
         remasking=settings.remasking,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -81,20 +82,21 @@ class Canvas:
 
     def repeat(self, times: int) -> Canvas:
         """Every row `times` times in a row."""
-        ids, pinned, no_end = (x.repeat_interleave(times, 0) for x in (self.ids, self.pinned, self.no_end))
-        return replace(self, ids=ids, pinned=pinned, no_end=no_end)
+        return self.each(lambda x: x.repeat_interleave(times, 0))
 
     def rows(self, start: int, stop: int) -> Canvas:
-        ids, pinned, no_end = (x[start:stop] for x in (self.ids, self.pinned, self.no_end))
-        return replace(self, ids=ids, pinned=pinned, no_end=no_end)
+        return self.each(lambda x: x[start:stop])
 
     def picked(self, rows: Tensor) -> Canvas:
         """The rows of these numbers (n,), in their order."""
-        return replace(self, ids=self.ids[rows], pinned=self.pinned[rows], no_end=self.no_end[rows])
+        return self.each(lambda x: x[rows])
 
     def to(self, device: torch.device | str) -> Canvas:
-        ids, pinned, no_end = (x.to(device) for x in (self.ids, self.pinned, self.no_end))
-        return replace(self, ids=ids, pinned=pinned, no_end=no_end)
+        return self.each(lambda x: x.to(device))
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> Canvas:
+        """The same change of all that is (B, L)."""
+        return replace(self, ids=change(self.ids), pinned=change(self.pinned), no_end=change(self.no_end))
 
     def restrict(self, logits: Tensor) -> Tensor:
         """Logits (B, L, V) with what may not be written at minus infinity."""
