@@ -80,6 +80,11 @@ def write(predictor: Predictor, prompts: Prompts, seeds: Sequence[int], config: 
     return [row[: row.index(end)] if end in row else row for row in rows]
 
 
+def own_seeds(prompts: Sequence[str], seeds: Sequence[int]) -> list[int]:
+    """What each text is drawn with: a hash of its prompt and its seed, so that two prompts share no noise."""
+    return [sequence_seed(prompt, seed) for prompt, seed in zip(prompts, seeds, strict=True)]
+
+
 def penalise(logits: Tensor, written: Tensor, penalty: float) -> Tensor:
     """Logits (B, V) with those of the written tokens (B, n) made smaller (Keskar et al. 2019)."""
     if penalty == 1 or not written.shape[1]:
@@ -110,6 +115,6 @@ class CausalWriter:
         self.base.check(prompts, self.config.length)
 
     def __call__(self, prompts: Sequence[str], label: str, seeds: Sequence[int]) -> list[str]:
-        own = [sequence_seed(prompt, seed) for prompt, seed in zip(prompts, seeds, strict=True)]
+        own = own_seeds(prompts, seeds)
         rows = write(self.predictor(label), self.base.encode(prompts), own, self.config, self.base.end)
         return [self.base.text(prompt, row) for prompt, row in zip(prompts, rows, strict=True)]

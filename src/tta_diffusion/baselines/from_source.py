@@ -22,11 +22,10 @@ import numpy as np
 import torch
 
 from tta_diffusion.baselines.causal import CausalLM, Reader, load_causal
-from tta_diffusion.baselines.decode import Decoding, write
+from tta_diffusion.baselines.decode import Decoding, own_seeds, write
 from tta_diffusion.common.atomic import finished, write_json
 from tta_diffusion.data.store import TokenStore
 from tta_diffusion.data.tokenizer import load_tokenizer
-from tta_diffusion.pipeline import sequence_seed
 from tta_diffusion.training.causal import Row, batches, take, text_loss
 from tta_diffusion.training.classifier.loop import pick_device
 from tta_diffusion.training.fit import FitSettings, fit, trainable_copy
@@ -62,8 +61,7 @@ class SourceWriter:
 
     def __call__(self, sources: Sequence[str], seeds: Sequence[int]) -> list[str]:
         prompts = self.base.encode([source + BETWEEN for source in sources])
-        own = [sequence_seed(source, seed) for source, seed in zip(sources, seeds, strict=True)]
-        rows = write(Reader(self.base.model), prompts, own, self.config, self.base.end)
+        rows = write(Reader(self.base.model), prompts, own_seeds(sources, seeds), self.config, self.base.end)
         return [str(self.base.tokenizer.decode(row, skip_special_tokens=True)).strip() for row in rows]
 
 

@@ -18,7 +18,7 @@ from safetensors.torch import load_model, save_model
 from torch import Tensor
 
 from tta_diffusion.baselines.causal import CausalLM, Reader
-from tta_diffusion.baselines.decode import Decoding, write
+from tta_diffusion.baselines.decode import Decoding, own_seeds, write
 from tta_diffusion.baselines.latent_autoencoder import (
     Autoencoder,
     LatentSizes,
@@ -30,7 +30,6 @@ from tta_diffusion.baselines.latent_diffusion import LatentDenoiser, diffusion_l
 from tta_diffusion.baselines.registry import Setup, Writer, register, trains
 from tta_diffusion.baselines.store import Trained
 from tta_diffusion.common.randomness import Randomness
-from tta_diffusion.pipeline import sequence_seed
 from tta_diffusion.training.classifier.batches import Batch
 from tta_diffusion.training.classifier.store import LabelledStore
 from tta_diffusion.training.fit import FitSettings, batches, fit
@@ -70,7 +69,7 @@ class LatentWriter:
 
     @torch.no_grad()
     def __call__(self, prompts: Sequence[str], label: str, seeds: Sequence[int]) -> list[str]:
-        own = [sequence_seed(prompt, seed) for prompt, seed in zip(prompts, seeds, strict=True)]
+        own = own_seeds(prompts, seeds)
         shape = (len(self.autoencoder.queries), self.autoencoder.up.in_features)
         options, randomness = self.options, Randomness.from_seeds(own, self.base.device)
         z = sample_latents(self.denoiser, shape, self.made.label(label), options.steps, options.scale, randomness)

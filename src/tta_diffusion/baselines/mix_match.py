@@ -19,13 +19,12 @@ from torch import Tensor
 from transformers import AutoModelForMaskedLM
 
 from tta_diffusion.baselines.causal import LanguageModel
-from tta_diffusion.baselines.decode import Decoding
+from tta_diffusion.baselines.decode import Decoding, own_seeds
 from tta_diffusion.baselines.guide import load_guide
 from tta_diffusion.baselines.registry import Setup, Writer, register
 from tta_diffusion.common.randomness import ALLOCATION, PROJECTION, TRANSITION, Randomness
 from tta_diffusion.data.tokenizer import special_ids
 from tta_diffusion.evaluation.pretrained import load_pretrained
-from tta_diffusion.pipeline import sequence_seed
 from tta_diffusion.tokens.projection import ProjectionConfig, project_rows
 
 
@@ -174,7 +173,7 @@ class Chain:
             return self.log_prob(texts(tokens), label)
 
         energy = Energy(self.base, attribute, self.options.alpha, self.options.beta)
-        own = [sequence_seed(prompt, seed) for prompt, seed in zip(prompts, seeds, strict=True)]
+        own = own_seeds(prompts, seeds)
         return texts(sample(energy, ids, free, mask, own, self.options.sweeps, self.options.temperature))
 
 

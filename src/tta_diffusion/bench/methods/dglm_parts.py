@@ -22,13 +22,12 @@ from torch import Tensor, nn
 from transformers import T5Config, T5EncoderModel
 
 from tta_diffusion.baselines.causal import CausalLM, Reader
-from tta_diffusion.baselines.decode import Decoding, write
+from tta_diffusion.baselines.decode import Decoding, own_seeds, write
 from tta_diffusion.baselines.latent_autoencoder import Autoencoder, LatentSizes, prefix_of
 from tta_diffusion.baselines.latent_diffusion import LatentDenoiser, clean, signal_and_noise
 from tta_diffusion.baselines.registry import Setup, Writer, register
 from tta_diffusion.bench.methods.causal import BaselineMethod
 from tta_diffusion.diffusion.gaussian import posterior
-from tta_diffusion.pipeline import sequence_seed
 
 NAME = "dglm-parts"
 method = partial(BaselineMethod, NAME)  # `--method tta_diffusion.bench.methods.dglm_parts:method`
@@ -135,8 +134,7 @@ class PartsWriter:
         z = self.parts.propose(context, options.steps, options.draws)
         soft = self.parts.prompter.decode(z.view(len(z), options.soft, -1))
         reader = Reader(self.base.model, prefix_of(self.base.model, soft))
-        own = [sequence_seed(prompt, seed) for prompt, seed in zip(prompts, seeds, strict=True)]
-        write(reader, given, own, options, self.base.end)
+        write(reader, given, own_seeds(prompts, seeds), options, self.base.end)
         return list(prompts)
 
 
