@@ -9,6 +9,7 @@ import typer
 
 
 def speed(
+    ctx: typer.Context,
     batch: Annotated[str, typer.Option(help="Texts at once, like 1,8,32,128.")] = "1,8,32",
     model: Annotated[
         str | None, typer.Option(help="A model directory of any regime, beside its own bare networks.")
@@ -51,29 +52,6 @@ def speed(
     from tta_diffusion.bench.speed.arguments import request_of
     from tta_diffusion.bench.speed.run import run
 
-    request = request_of(
-        batch,
-        length,
-        vocab,
-        steps,
-        control,
-        contenders,
-        quick,
-        model,
-        attribute,
-        settings,
-        device=device,
-        dtype=dtype,
-        published_dtype=published_dtype,
-        backbone=backbone,
-        engine=engine,
-        measured=measured,
-        repeat=repeat,
-        rounds=rounds,
-        graphs=graphs,
-        isolate=isolate,
-        out=out,
-    )
-    written = run(request)
+    written = run(request_of(**ctx.params | {"out": out}))
     typer.echo(written[1].read_text())
     typer.echo("Written: " + ", ".join(map(str, written)))

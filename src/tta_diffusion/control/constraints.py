@@ -15,8 +15,17 @@ from tta_diffusion.tokens.canvas import Canvas
 Tokenise = Callable[[str], list[int]]
 
 
+class Pinning:
+    """An objective that pins tokens before the writing starts, and judges nothing."""
+
+    pins_only: ClassVar[bool] = True
+
+    def judge(self, text: SoftText) -> Judgement | None:
+        return None
+
+
 @dataclass
-class LengthObjective:
+class LengthObjective(Pinning):
     """The text has exactly `tokens` tokens, prompt included: the end token is pinned behind them.
 
     No earlier position may end the text, so the length holds whatever the denoiser would like. (The start token
@@ -25,7 +34,6 @@ class LengthObjective:
 
     tokens: int
     name: str = "length"
-    pins_only: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.tokens < 1:
@@ -42,17 +50,13 @@ class LengthObjective:
             canvas = canvas.end_at(row, stop)
         return canvas
 
-    def judge(self, text: SoftText) -> Judgement | None:
-        return None
-
 
 @dataclass
-class KeywordObjective:
+class KeywordObjective(Pinning):
     """Every keyword stands somewhere in the text: pinned, spread evenly over the room that is left."""
 
     keywords: list[list[int]]  # token ids, each with its leading space
     name: str = "keywords"
-    pins_only: ClassVar[bool] = True
 
     def prepare(self, canvas: Canvas) -> Canvas:
         for row in range(canvas.ids.shape[0]):
@@ -74,12 +78,9 @@ class KeywordObjective:
             cursor += len(tokens)
         return canvas.forbid_end(row, free[cursor - 1] + 1)
 
-    def judge(self, text: SoftText) -> Judgement | None:
-        return None
-
 
 @dataclass
-class InfillObjective:
+class InfillObjective(Pinning):
     """A template such as `The pizza [4] but the service [6].`: `[n]` is n tokens to be written.
 
     Behind a prompt it begins with `opening`, if there is one: its first words with a space before them.
@@ -88,7 +89,6 @@ class InfillObjective:
     pieces: list[list[int] | int]
     name: str = "infill"
     opening: list[int] = field(default_factory=list)
-    pins_only: ClassVar[bool] = True
 
     def prepare(self, canvas: Canvas) -> Canvas:
         for row, begins in enumerate(canvas.begins):
@@ -107,9 +107,6 @@ class InfillObjective:
                     cursor += len(piece)
             canvas = canvas.end_at(row, cursor)
         return canvas
-
-    def judge(self, text: SoftText) -> Judgement | None:
-        return None
 
 
 def parse_keywords(text: str, tokenise: Tokenise) -> KeywordObjective:

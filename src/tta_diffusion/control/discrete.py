@@ -14,7 +14,7 @@ text, for all neighbours alike. The importance of a token is the norm of the sam
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -75,18 +75,9 @@ class NeighbourGuidance(Guidance):
     """Weighted objectives, followed from token to token."""
 
     exact: bool = False
-
-    @property
-    def needs_whole(self) -> bool:
-        return True
-
-    @property
-    def passes(self) -> int:
-        return 1
-
-    @property
-    def capture_key(self) -> None:
-        return None
+    needs_whole: ClassVar[bool] = True
+    passes: ClassVar[int] = 1
+    capture_key: ClassVar[None] = None
 
     def push(
         self, logits: Logits, canvas: Canvas, u: float, strength: float | Tensor, state: State | None = None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -64,6 +65,8 @@ class FreeGuidance(Guidance):
     """One label of the model's own, beside constraints that pin tokens."""
 
     weight: float = 1.0  # of the label: gamma is as many times the strength
+    needs_whole: ClassVar[bool] = True
+    capture_key: ClassVar[None] = None
 
     @classmethod
     def of(cls, objectives: Objectives, config: GuidanceConfig, form: str) -> FreeGuidance:
@@ -83,14 +86,6 @@ class FreeGuidance(Guidance):
     @property
     def judging(self) -> Objectives:
         return [(o, weight) for o, weight in super().judging if not isinstance(o, LabelObjective)]
-
-    @property
-    def needs_whole(self) -> bool:
-        return True
-
-    @property
-    def capture_key(self) -> None:
-        return None
 
     def push(
         self, logits: Logits, canvas: Canvas, u: float, strength: float | Tensor, state: State | None = None

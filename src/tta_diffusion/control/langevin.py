@@ -16,6 +16,7 @@ sign.)
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -40,14 +41,11 @@ class Langevin(Guidance):
     process: GaussianProcess
     step: float  # the planned fall of the time
     fluency: float = 0.01
+    capture_key: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         if not self.fluency >= 0:
             raise ValueError(f"fluency must be at least 0, got {self.fluency}")
-
-    @property
-    def capture_key(self) -> None:
-        return None
 
     def push(
         self, logits: Logits, canvas: Canvas, u: float, strength: float | Tensor, state: State | None = None
