@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-
 from tta_diffusion.analysis.run import analyze
+from tta_diffusion.common.command import run_command
 
 if __name__ == "__main__":
-    try:
-        analyze(sys.argv[1:])
-    except (ValueError, OSError) as error:
-        sys.exit(f"Error: {error}")
+    run_command(analyze, (ValueError, OSError))

@@ -11,7 +11,6 @@ START is a causal model with its tokenizer, such as SmolLM2; CORPUS is one of `t
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -24,6 +23,7 @@ import torch
 from tta_diffusion.baselines.causal import CausalLM, Reader, load_causal
 from tta_diffusion.baselines.decode import Decoding, own_seeds, write
 from tta_diffusion.common.atomic import finished, write_json
+from tta_diffusion.common.command import run_command
 from tta_diffusion.data.store import TokenStore
 from tta_diffusion.data.tokenizer import load_tokenizer
 from tta_diffusion.training.causal import Row, batches, take, text_loss
@@ -132,7 +132,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except ValueError as error:
-        sys.exit(f"Error: {error}")
+    run_command(main)

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
+from tta_diffusion.common.command import run_command
 from tta_diffusion.common.progress import Progress
 from tta_diffusion.data.store import SPLITS, MixtureSampler, TokenStore
 from tta_diffusion.data.tokenizer import backend, load_tokenizer
@@ -263,7 +264,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except (ValueError, OSError) as error:
-        sys.exit(f"Error: {error}")
+    run_command(main, (ValueError, OSError))

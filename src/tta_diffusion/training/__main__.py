@@ -6,8 +6,8 @@ The same as `tta train`; also for launchers: `torchrun --nproc-per-node 8 -m tta
 from __future__ import annotations
 
 import os
-import sys
 
+from tta_diffusion.common.command import run_command
 from tta_diffusion.common.configuration import build, load_yaml, override
 from tta_diffusion.training.config import TrainConfig
 from tta_diffusion.training.distributed import teardown
@@ -27,7 +27,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except (ValueError, OSError) as error:
-        sys.exit(f"Error: {error}")
+    run_command(main, (ValueError, OSError))

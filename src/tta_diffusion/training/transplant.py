@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
+from tta_diffusion.common.command import run_command
 from tta_diffusion.data.tokenizer import load_tokenizer
 from tta_diffusion.training.classifier.model import table_of
 
@@ -118,7 +118,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except (ValueError, OSError) as error:
-        sys.exit(f"Error: {error}")
+    run_command(main, (ValueError, OSError))

@@ -3,8 +3,7 @@ installed. The same as `tta train-classifier train`."""
 
 from __future__ import annotations
 
-import sys
-
+from tta_diffusion.common.command import run_command
 from tta_diffusion.common.configuration import build, load_yaml, override
 from tta_diffusion.training.classifier.config import ClassifierConfig
 from tta_diffusion.training.classifier.train import train
@@ -22,7 +21,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except ValueError as error:
-        sys.exit(f"Error: {error}")
+    run_command(main)

@@ -31,6 +31,7 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
 
 from tta_diffusion.common.atomic import finished, write_json
+from tta_diffusion.common.command import run_command
 from tta_diffusion.data.tokenizer import backend, load_tokenizer
 from tta_diffusion.data.writer import fingerprint
 from tta_diffusion.training.classifier.loop import pick_device
@@ -258,7 +259,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except ValueError as error:
-        sys.exit(f"Error: {error}")
+    run_command(main)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +21,7 @@ from tqdm import tqdm
 
 from tta_diffusion.assets import find_model
 from tta_diffusion.common.atomic import replace_text
+from tta_diffusion.common.command import run_command
 from tta_diffusion.common.writable import check_writable
 from tta_diffusion.control import bundled
 from tta_diffusion.data.store import TokenStore
@@ -132,7 +132,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except ValueError as error:
-        sys.exit(f"Error: {error}")
+    run_command(main)

@@ -3,13 +3,13 @@ installed. The same as `tta lexical train`."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from tta_diffusion.common.atomic import finished, write_json
+from tta_diffusion.common.command import run_command
 from tta_diffusion.common.configuration import build, load_yaml, override
 from tta_diffusion.data.tokenizer import load_tokenizer
 from tta_diffusion.training.classifier.config import ClassifierConfig
@@ -52,7 +52,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except ValueError as error:
-        sys.exit(f"Error: {error}")
+    run_command(main)

@@ -9,7 +9,6 @@ decoded, those with an unknown word left out, and the model reads each as `<star
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -21,6 +20,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from tta_diffusion.common.atomic import finished, write_json
+from tta_diffusion.common.command import run_command
 from tta_diffusion.data.store import TokenStore
 from tta_diffusion.data.tokenizer import load_tokenizer
 from tta_diffusion.evaluation.perplexity import CausalScorer, summarise
@@ -118,7 +118,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except ValueError as error:
-        sys.exit(f"Error: {error}")
+    run_command(main)

@@ -22,6 +22,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from tta_diffusion.common.atomic import finished, write_json
+from tta_diffusion.common.command import run_command
 from tta_diffusion.control.lexical.network import SPANS, LexicalConfig, LexicalNetwork, all_spans
 from tta_diffusion.data.chart_parser import ChartParser, encode
 from tta_diffusion.data.treebank import Parsed, read_treebank
@@ -162,7 +163,4 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except ValueError as error:
-        sys.exit(f"Error: {error}")
+    run_command(main)
