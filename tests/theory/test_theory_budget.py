@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import optimize
 from torch import Tensor
 
-from tta_diffusion.theory import affine_allocation, allocation_cost, linear_program_allocation
+from tta_diffusion.theory.budget import affine_allocation, allocation_cost, linear_program_allocation
 
 Problem = tuple[Tensor, Tensor, Tensor, float, float, float]
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, special, stats
 
-from tta_diffusion.theory import (
+from tta_diffusion.theory.duality import (
     alpha_bar_for_keep,
     argmax_keep_probability,
     diffusion_transformation,

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tta_diffusion.theory import (
+from tta_diffusion.theory.fluctuation import (
     cross_entropy_certificate,
     excess_fluctuation,
     expected_fluctuation_rate,
