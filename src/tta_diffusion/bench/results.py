@@ -18,7 +18,7 @@ from tta_diffusion.bench.people import encoder_identities, metric_of, told_apart
 from tta_diffusion.bench.record import Identity, Record, fingerprint, guide_fingerprint, read_record
 from tta_diffusion.bench.reference import corpus_numbers
 from tta_diffusion.bench.store import Sample, SampleStore, chosen
-from tta_diffusion.common.atomic import read_lines, replace_text
+from tta_diffusion.common.atomic import read_lines, write_json, write_lines
 from tta_diffusion.common.configuration import build
 from tta_diffusion.evaluation.encoders import MINILM
 
@@ -60,8 +60,8 @@ def score(directory: Path, scorers: list[Scorer], show: bool = True, encoders: S
     items = measure(samples, scores)
     results = collect(record, samples, scores, items, identities)
     results["reliability"] = {s.name: found for s in scorers if (found := getattr(s, "reliability", ""))}
-    replace_text(directory / VALUES, "".join(_lines(items)))
-    replace_text(directory / RESULTS, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    write_lines(directory / VALUES, _value_rows(items))
+    write_json(directory / RESULTS, results)
     return results
 
 
@@ -162,9 +162,8 @@ def _of(items: list[Item], label: str) -> list[Item]:
     return [item for item in items if item.where[1] == label]
 
 
-def _lines(items: dict[str, list[Item]]) -> list[str]:
-    rows = ({"metric": name, "where": item.where, "value": item.value} for name, part in items.items() for item in part)
-    return [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
+def _value_rows(items: dict[str, list[Item]]) -> list[dict[str, Any]]:
+    return [{"metric": name, "where": i.where, "value": i.value} for name, part in items.items() for i in part]
 
 
 def read_results(directory: Path) -> dict[str, Any]:

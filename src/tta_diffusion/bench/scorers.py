@@ -14,7 +14,7 @@ from tta_diffusion.bench.molecules import MoleculeScorer
 from tta_diffusion.bench.people import check_encoders
 from tta_diffusion.bench.reference import ReferenceScorer
 from tta_diffusion.bench.task import Task
-from tta_diffusion.common.atomic import replace_text
+from tta_diffusion.common.atomic import write_json
 from tta_diffusion.data.taggers import DEFAULT as TAGGER
 
 CHOICE = "scorers.json"
@@ -49,8 +49,7 @@ class ScorerChoice:
     def keep(self, directory: Path) -> None:
         """Writes down what the directory was scored with: only then, or a mistyped name would come back."""
         names = ("perplexity", "classifiers", "toxicity", "asked", "encoders")
-        kept = {name: getattr(self, name) for name in names}
-        replace_text(directory / CHOICE, json.dumps(kept, indent=1) + "\n")
+        write_json(directory / CHOICE, {name: getattr(self, name) for name in names})
 
 
 def make_scorers(choice: ScorerChoice, task: Task) -> list[Scorer]:

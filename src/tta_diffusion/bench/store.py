@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from tta_diffusion.bench.plan import Key
-from tta_diffusion.common.atomic import append_lines, drop_half_line, read_lines, replace_text
+from tta_diffusion.common.atomic import append_lines, drop_half_line, read_lines, write_lines
 from tta_diffusion.common.world import World
 
 SAMPLES = "samples.jsonl"
@@ -76,9 +75,8 @@ class SampleStore:
         found = self.read()
         rank = {key: i for i, key in enumerate(order)}
         ranked = sorted(found.values(), key=lambda s: (rank.get(s.key, len(rank)), s.key))
-        lines = (json.dumps(asdict(sample), ensure_ascii=False) + "\n" for sample in ranked)
         parts = self.parts
-        replace_text(self.directory / SAMPLES, "".join(lines))
+        write_lines(self.directory / SAMPLES, map(asdict, ranked))
         for part in parts:
             part.unlink()
         return found

@@ -15,7 +15,7 @@ from tta_diffusion.bench.results import read_results, score
 from tta_diffusion.bench.run import Request, run
 from tta_diffusion.bench.table import TABLE, Table, make_table, write_table
 from tta_diffusion.bench.task import find_config
-from tta_diffusion.common.atomic import replace_text
+from tta_diffusion.common.atomic import replace_text, write_json
 from tta_diffusion.common.configuration import build, load_yaml, read_value
 from tta_diffusion.common.registry import closest
 from tta_diffusion.common.world import World
@@ -169,7 +169,7 @@ def write_sweep(sweep: Sweep, done: Sequence[tuple[Point, Path]], out: Path) -> 
     raw: dict[str, Any] = {"name": sweep.name, "x": sweep.across, "log": sweep.logarithmic, "metrics": sweep.metrics}
     places = [{"axes": point, "directory": str(directory.relative_to(out))} for point, directory in done]
     raw |= {"paper": sweep.paper, "description": sweep.description, "task": sweep.task, "points": places}
-    replace_text(out / SWEEP, json.dumps(raw, indent=1, ensure_ascii=False) + "\n")
+    write_json(out / SWEEP, raw)
 
 
 def finish(out: Path) -> Table:

@@ -90,31 +90,26 @@ def write_targets(
     out: Annotated[Path, typer.Option(help="File to write, .jsonl.")],
 ) -> None:
     """Write the targets of a task down, for a machine without parser and parquet."""
-    import json
-
     from tta_diffusion.bench.task import load_task, read_prompts
-    from tta_diffusion.common.atomic import replace_text
+    from tta_diffusion.common.atomic import write_lines
 
     found = load_task(task)
     if found.targets is None:
         raise ValueError(f"the task '{found.name}' has no targets")
     targets = read_prompts(found, data_dir)
-    replace_text(out, "".join(json.dumps({"target": target}, ensure_ascii=False) + "\n" for target in targets))
+    write_lines(out, ({"target": target} for target in targets))
     typer.echo(f"{len(targets)} targets: {out}")
 
 
 @app.command("ratings")
 def write_ratings(data_dir: DataDir, out: Annotated[Path, typer.Option(help="Folder for the files.")]) -> None:
     """Write the E2E texts of restaurants with a low or a high rating, with their sentiment."""
-    import json
-
-    from tta_diffusion.common.atomic import replace_text
+    from tta_diffusion.common.atomic import write_lines
     from tta_diffusion.data.e2e import rated_texts
 
     out.mkdir(parents=True, exist_ok=True)
     for split in ("train", "validation"):
         rows = list(rated_texts(data_dir / "e2e" / f"{split}.parquet"))
-        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        replace_text(out / f"{split}.jsonl", "".join(lines))
+        write_lines(out / f"{split}.jsonl", rows)
         typer.echo(f"{split}: {len(rows):,} texts")
     typer.echo(out)

@@ -23,7 +23,7 @@ from typing import Any
 
 from tta_diffusion.bench.record import difference
 from tta_diffusion.cli.prompts import read_lines
-from tta_diffusion.common.atomic import append_lines, replace_text
+from tta_diffusion.common.atomic import append_lines, write_json
 
 RECORD = "run.json"
 FACTS = ("each", "shards", "texts")  # prompts of a shard, shards, texts in all
@@ -114,7 +114,7 @@ class Parts:
                     "remove the directory, or choose another --out"
                 )
         if not old:
-            replace_text(self.directory / RECORD, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+            write_json(self.directory / RECORD, record)
 
     def has(self, number: int) -> bool:
         return self._file(number).is_file()

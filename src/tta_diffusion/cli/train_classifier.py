@@ -134,10 +134,9 @@ def find_word_lists(
     seed: Annotated[int, typer.Option(help="Seed of the rows drawn.")] = 0,
 ) -> None:
     """List the words that speak for each label: a control that is harder to fool than a network alone."""
-    import json
     from dataclasses import asdict
 
-    from tta_diffusion.common.atomic import replace_text
+    from tta_diffusion.common.atomic import write_json
     from tta_diffusion.control.words import WORDS, WordLists
     from tta_diffusion.data.tokenizer import load_tokenizer
     from tta_diffusion.evaluation.checks import require
@@ -162,7 +161,7 @@ def find_word_lists(
     found = find_words(weights, store.labels, tokenizer, reader, most, agree, begun)
     lists = WordLists(found, nats, network, weight)
     out.mkdir(parents=True, exist_ok=True)
-    replace_text(out / WORDS, json.dumps(asdict(lists), indent=1, ensure_ascii=False) + "\n")
+    write_json(out / WORDS, asdict(lists))
     for label, words in lists.words.items():
         typer.echo(f"{label}: {', '.join(words)}")
     typer.echo(str(out / WORDS))

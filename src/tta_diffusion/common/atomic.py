@@ -36,10 +36,6 @@ def finished(out: Path, overwrite: bool, mark: str) -> Iterator[Path]:
     os.replace(temporary, out)
 
 
-def write_json(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
 def read_object(path: Path) -> dict[str, Any]:
     """The JSON object of a file; anything else in it is one sentence that names the file."""
     try:
@@ -72,7 +68,7 @@ def read_lines(path: Path, ours: bool = True) -> list[dict[str, Any]]:
 
 def append_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     """Adds whole lines in one write, behind the last whole line, and waits until they are on the disk."""
-    data = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    data = _lines(rows).encode()
     with path.open("ab") as file:
         file.write(data)
         file.flush()
@@ -92,3 +88,17 @@ def replace_text(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.write_text(text, encoding="utf-8")
     os.replace(temporary, path)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """A whole file with one JSON value, laid out for reading."""
+    replace_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """A whole file with a JSON object in each line."""
+    replace_text(path, _lines(rows))
+
+
+def _lines(rows: Iterable[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tta_diffusion.common.atomic import write_lines
 from tta_diffusion.common.configuration import build, load_yaml
 from tta_diffusion.data.clean import CLEANERS
 from tta_diffusion.data.groups import Groups, normalised
@@ -132,8 +133,7 @@ def prepare_pairs(
         tokenizer.save_pretrained(writer.tokenizer_dir)
         sources = [_write_source(source, config, pairs, tokenizer, special, writer) for source in config.sources]
         for split in (VALIDATION, TEST):
-            lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in with_references(pairs, split))
-            (writer.scratch / FILE.format(split)).write_text("".join(lines), encoding="utf-8")
+            write_lines(writer.scratch / FILE.format(split), with_references(pairs, split))
         return writer.finish(
             {
                 "length": config.length,

@@ -17,7 +17,7 @@ from tta_diffusion.bench.results import score
 from tta_diffusion.bench.run import Request, run
 from tta_diffusion.bench.store import SampleStore
 from tta_diffusion.bench.table import write_table
-from tta_diffusion.common.atomic import replace_text
+from tta_diffusion.common.atomic import write_json
 from tta_diffusion.common.progress import Progress
 
 CELLS = "cells.json"
@@ -43,7 +43,7 @@ def write(ablation: Ablation, request: Request, out: Path) -> tuple[list[Cell], 
     earlier = find_earlier(folder, planned, request_of)
     cells = earlier.beside(planned)
     folder.mkdir(parents=True, exist_ok=True)
-    replace_text(folder / CELLS, json.dumps([asdict(cell) for cell in cells], indent=1) + "\n")
+    write_json(folder / CELLS, [asdict(cell) for cell in cells])
     with Progress(ablation.task.name, len(planned)) as progress:
         for cell in planned:
             directory, record = run(request_of(cell))
