@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tta_diffusion.cli.options import DataDir, Device, Dtype, FirstSeed, Limit
+
 DEFAULT_TASKS = "sentiment"
 
 
@@ -20,15 +22,13 @@ def ablation(
     steps: Annotated[
         str, typer.Option(metavar="LIST", help="Numbers of steps; 200:20 takes 20 texts of each prompt and label.")
     ] = "10,20,50,100,200",
-    limit: Annotated[int | None, typer.Option(metavar="N", help="At most N texts of each prompt and label.")] = None,
+    limit: Limit = None,
     traced: Annotated[int, typer.Option(help="Texts of each prompt and label whose trajectories are measured.")] = 5,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any other setting, like strength=2000.")
     ] = None,
     model: Annotated[str | None, typer.Option("--model", "-m", metavar="DIR", help="Model directory.")] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Folder of the data that a task reads its prompts from.")
-    ] = None,
+    data_dir: DataDir = None,
     classifier: Annotated[
         list[str] | None, typer.Option("--classifier", metavar="DIR", help="Evaluation classifier, repeatable.")
     ] = None,
@@ -37,9 +37,9 @@ def ablation(
     write: Annotated[bool, typer.Option("--write/--no-write", help="Write texts that are missing.")] = True,
     score: Annotated[bool, typer.Option("--score/--no-score", help="Score the texts, make the table.")] = True,
     out: Annotated[Path, typer.Option(help="Directory for all of it.")] = Path("runs/ablation"),
-    seed: Annotated[int, typer.Option(help="Seed of the first text.")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
-    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
+    seed: FirstSeed = 0,
+    device: Device = "auto",
+    dtype: Dtype = None,
 ) -> None:
     """Separate what allocation does from what less noise and feedback do.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tta_diffusion.assets import find_model
+from tta_diffusion.cli.options import Device
 
 if TYPE_CHECKING:
     from tta_diffusion.cli.request import Request
@@ -54,7 +55,7 @@ def batch(
     shard: Annotated[
         int, typer.Option(min=1, help="Texts that are saved together, rounded up to whole batches.")
     ] = 256,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    device: Device = "auto",
     dtype: Annotated[str | None, typer.Option(show_default="float32")] = None,
 ) -> None:
     """Write the texts of a whole file of prompts; a stopped run goes on."""

@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from tta_diffusion.cli.ablation import ablation
 from tta_diffusion.cli.bench_speed_table import speed_table
 from tta_diffusion.cli.bench_table import table
+from tta_diffusion.cli.options import DataDir, Device, Dtype, FirstSeed, Limit, Prompts
 from tta_diffusion.cli.speed import speed
 
 if TYPE_CHECKING:
@@ -67,14 +68,8 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any other setting of the method, like top_p=0.99."),
 ]
-Limit = Annotated[int | None, typer.Option(metavar="N", help="At most N texts of each prompt and label.")]
-Prompts = Annotated[int | None, typer.Option(metavar="N", help="The first N prompts alone.")]
 Out = Annotated[Path | None, typer.Option(help="Directory for the results (default: one under runs/bench).")]
-DataDir = Annotated[Path | None, typer.Option(help="Folder of the data that a task reads its prompts from.")]
-Seed = Annotated[int, typer.Option(help="Seed of the first text.")]
 Name = Annotated[str, typer.Option(help="Name of the row in tables.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
-Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")]
 Classifiers = Annotated[
     list[str] | None,
     typer.Option("--classifier", metavar="DIR", help="Evaluation classifier, repeatable; none: no accuracy."),
@@ -122,7 +117,7 @@ def run_task(
     prompts: Prompts = None,
     out: Out = None,
     data_dir: DataDir = None,
-    seed: Seed = 0,
+    seed: FirstSeed = 0,
     name: Name = "",
     device: Device = "auto",
     dtype: Dtype = None,
@@ -166,7 +161,7 @@ def run_named_sweep(
     prompts: Prompts = None,
     out: Out = None,
     data_dir: DataDir = None,
-    seed: Seed = 0,
+    seed: FirstSeed = 0,
     device: Device = "auto",
     dtype: Dtype = None,
     classifier: Classifiers = None,

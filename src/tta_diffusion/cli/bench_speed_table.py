@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tta_diffusion.cli.options import Device, Dtype
+
 
 def speed_table(
     file: Annotated[
@@ -22,8 +24,8 @@ def speed_table(
     batch: Annotated[str, typer.Option(help="Texts at once, like 1,32.")] = "1,32",
     rounds: Annotated[int, typer.Option(help="Batches that count, of which the median is taken.")] = 3,
     out: Annotated[Path, typer.Option(help="Directory for all of it.")] = Path("runs/speed-table"),
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
-    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
+    device: Device = "auto",
+    dtype: Dtype = None,
 ) -> None:
     """Time every method, untrained where it would need training; goes on where it was stopped.
 

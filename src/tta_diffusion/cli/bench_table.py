@@ -7,18 +7,18 @@ from typing import Annotated
 
 import typer
 
+from tta_diffusion.cli.options import DataDir, Device, Dtype, FirstSeed, Limit, Prompts
+
 
 def table(
     file: Annotated[Path, typer.Argument(help="YAML file of methods and tasks, such as configs/baselines/table.yaml.")],
     only: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="This method alone, by its name in the file; repeatable.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(metavar="N", help="At most N texts of each prompt and label.")] = None,
-    prompts: Annotated[int | None, typer.Option(metavar="N", help="The first N prompts alone.")] = None,
+    limit: Limit = None,
+    prompts: Prompts = None,
     out: Annotated[Path, typer.Option(help="Directory for all of it.")] = Path("runs/table"),
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Folder of the data that a task reads its prompts from.")
-    ] = None,
+    data_dir: DataDir = None,
     scorer: Annotated[str, typer.Option(metavar="DIR", help="Causal model for perplexity; or none.")] = "",
     asked: Annotated[str, typer.Option(metavar="DIR", help="Causal model that is asked for the label; or none.")] = "",
     tune: Annotated[
@@ -32,9 +32,9 @@ def table(
         bool, typer.Option("--write/--no-write", help="Write what is missing; else score what is there.")
     ] = True,
     score: Annotated[bool, typer.Option("--score/--no-score", help="Score the texts.")] = True,
-    seed: Annotated[int, typer.Option(help="Seed of the first text.")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
-    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
+    seed: FirstSeed = 0,
+    device: Device = "auto",
+    dtype: Dtype = None,
 ) -> None:
     """Write and score every method of a file on every task; goes on where it was stopped.
 

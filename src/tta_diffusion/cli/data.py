@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tta_diffusion.cli.options import SourcesDir
+
 if TYPE_CHECKING:
     from tta_diffusion.data.config import PrepareConfig
 
@@ -16,7 +18,7 @@ app = typer.Typer(help="Prepare text data sets for training, and inspect the res
 @app.command()
 def prepare(
     config: Annotated[Path, typer.Option(help="YAML file: the sources, their cleaning and weights.")],
-    data_dir: Annotated[Path, typer.Option(help="Folder that the paths of the sources are relative to.")],
+    data_dir: SourcesDir,
     out: Annotated[Path, typer.Option(help="Folder for the corpus.")],
     length: Annotated[int | None, typer.Option(help="Tokens per sequence.")] = None,
     vocab_size: Annotated[int | None, typer.Option(help="Size of the tokenizer to train.")] = None,
@@ -40,7 +42,7 @@ def prepare(
 @app.command()
 def pairs(
     config: Annotated[Path, typer.Option(help="YAML file: the sources, such as configs/data/paraphrase.yaml.")],
-    data_dir: Annotated[Path, typer.Option(help="Folder that the paths of the sources are relative to.")],
+    data_dir: SourcesDir,
     tokenizer: Annotated[str, typer.Option(help="Folder with the tokenizer: the model that training starts from.")],
     out: Annotated[Path, typer.Option(help="Folder for the corpus, with test.jsonl and validation.jsonl.")],
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a finished corpus in --out.")] = False,

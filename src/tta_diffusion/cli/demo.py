@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tta_diffusion.assets import find_model
+from tta_diffusion.cli.options import Device
 
 app = typer.Typer()
 
@@ -28,7 +29,7 @@ def demo(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed writes the same texts.")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Write a few texts under control, with plain and guided feedback side by side.
 

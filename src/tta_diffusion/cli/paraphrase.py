@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tta_diffusion.cli import names
+from tta_diffusion.cli.options import AnySetting, AsJson, Device, DrawnSeed, Live, NumberType, Policy
 from tta_diffusion.cli.prompts import read_prompts
-from tta_diffusion.common.devices import DTYPES
 
 if TYPE_CHECKING:
     from tta_diffusion.pipeline import TTAOutput, TTAPipeline
@@ -37,10 +36,7 @@ def paraphrase(
         int, typer.Option(help="Texts written for each that is kept: the one most like the others (MBR).")
     ] = 1,
     steps: Annotated[int | None, typer.Option(help="Denoising steps.", show_default="the model's")] = None,
-    allocation: Annotated[
-        str | None,
-        typer.Option(metavar="POLICY", help="How much each token may change in a step, like adaptive:0.6 or constant."),
-    ] = None,
+    allocation: Policy = None,
     strength: Annotated[
         float | None, typer.Option(help="How hard the model's paraphrase classifier pushes; 0: it does not judge.")
     ] = None,
@@ -48,20 +44,15 @@ def paraphrase(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="What else is asked of the text, repeatable: length=12, ..."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="The same seed writes the same texts.", show_default="drawn")] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help=f"Any other setting: {', '.join(names.SETTINGS)}."),
-    ] = None,
+    seed: DrawnSeed = None,
+    settings: AnySetting = None,
     model: Annotated[
         str | None, typer.Option("--model", "-m", metavar="DIR", help="A paraphrase model.", show_default="TTA_MODEL")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a line; 'prompt' is the text that was given.")
-    ] = False,
-    live: Annotated[bool, typer.Option("--live/--no-live", help="On a terminal, show the drafts settle.")] = True,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
-    dtype: Annotated[str | None, typer.Option(help=f"{', '.join(DTYPES)}.", show_default="float32")] = None,
+    as_json: AsJson = False,
+    live: Live = True,
+    device: Device = "auto",
+    dtype: NumberType = None,
 ) -> None:
     """Say the same in other words.
 

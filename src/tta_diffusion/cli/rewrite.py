@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tta_diffusion.assets import find_model
-from tta_diffusion.cli import names
+from tta_diffusion.cli.options import AnySetting, AsJson, Device, DrawnSeed, Live, NumberType, Policy
 from tta_diffusion.cli.prompts import read_prompts
-from tta_diffusion.common.devices import DTYPES
 
 if TYPE_CHECKING:
     from tta_diffusion.cli.request import Request
@@ -57,30 +56,22 @@ def rewrite(
         float, typer.Option(help="How much may change: above 0 (almost nothing) up to 1 (everything).")
     ] = 0.3,
     num_samples: Annotated[int, typer.Option("--num-samples", "-n", help="Versions of each text.")] = 1,
-    seed: Annotated[int | None, typer.Option(help="The same seed writes the same texts.", show_default="drawn")] = None,
-    allocation: Annotated[
-        str | None,
-        typer.Option(metavar="POLICY", help="How much each token may change in a step, like adaptive:0.6 or constant."),
-    ] = None,
+    seed: DrawnSeed = None,
+    allocation: Policy = None,
     strength: Annotated[float | None, typer.Option(help="How hard a classifier pushes.")] = None,
     steps: Annotated[int | None, typer.Option(help="Denoising steps; more is slower and cleaner.")] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help=f"Any other setting: {', '.join(names.SETTINGS)}."),
-    ] = None,
+    settings: AnySetting = None,
     model: Annotated[
         str | None,
         typer.Option("--model", "-m", metavar="DIR", show_default="TTA_MODEL, else the model in the package"),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a line; 'prompt' is the text that was given.")
-    ] = False,
+    as_json: AsJson = False,
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write every step of every text to a file.")
     ] = None,
-    live: Annotated[bool, typer.Option("--live/--no-live", help="On a terminal, show the drafts settle.")] = True,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
-    dtype: Annotated[str | None, typer.Option(help=f"{', '.join(DTYPES)}.", show_default="float32")] = None,
+    live: Live = True,
+    device: Device = "auto",
+    dtype: NumberType = None,
 ) -> None:
     """Rewrite texts under controls, keeping what you choose.
 

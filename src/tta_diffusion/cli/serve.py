@@ -8,7 +8,7 @@ import typer
 
 from tta_diffusion.assets import find_model
 from tta_diffusion.cli import names
-from tta_diffusion.common.devices import DTYPES
+from tta_diffusion.cli.options import Device, NumberType
 
 EPILOG = """\b
 POST /v1/completions   OpenAI's shape, our controls beside it; "stream": true sends the draft of every step
@@ -56,8 +56,8 @@ def serve(
     max_n: Annotated[int, typer.Option(min=1, help="Texts of a prompt.")] = 16,
     max_steps: Annotated[int, typer.Option(min=1, help="Steps of a text.")] = 1000,
     max_candidates: Annotated[int, typer.Option(min=1, help="Candidates of a text.")] = 8,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
-    dtype: Annotated[str | None, typer.Option(help=f"{', '.join(DTYPES)}.", show_default="float32")] = None,
+    device: Device = "auto",
+    dtype: NumberType = None,
     replicas: Annotated[
         int, typer.Option(min=0, help="Processes under Ray Serve, each with the models; 0 is one process without Ray.")
     ] = 0,

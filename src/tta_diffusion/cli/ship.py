@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tta_diffusion.cli.options import Device
+
 app = typer.Typer(help="Pack a trained model into 8 bits or fewer, and measure what that costs.", no_args_is_help=True)
 
 
@@ -47,7 +49,7 @@ def compare_models(
     data: Annotated[Path, typer.Option(metavar="DIR", help="Prepared corpus (tta data prepare) to validate on.")],
     batches: Annotated[int, typer.Option(help="Batches of validation sequences.")] = 4,
     size: Annotated[int, typer.Option(help="Sequences a batch.")] = 32,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Print the validation cross-entropy of both, time by time, and how much larger the second is."""
     from tta_diffusion.common.devices import find_device

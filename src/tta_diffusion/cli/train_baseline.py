@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tta_diffusion.cli.options import Device, SourcesDir
+
 EPILOG = """\b
 Names: pplm, gedi, dexperts, air-decoding, lm-steer, mix-match, ld4lg.
 
@@ -24,7 +26,7 @@ app = typer.Typer(help="Train what a baseline needs.", no_args_is_help=True)
 @app.command(epilog=EPILOG, no_args_is_help=True)
 def train_baseline(
     name: Annotated[str, typer.Argument(help="Which baseline.")],
-    data_dir: Annotated[Path, typer.Option(help="Folder that the paths of the sources are relative to.")],
+    data_dir: SourcesDir,
     settings: Annotated[
         list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings that differ, such as steps=500 lr=1e-4.")
     ] = None,
@@ -37,7 +39,7 @@ def train_baseline(
         "configs/classifiers/tasks.yaml"
     ),
     length: Annotated[int, typer.Option(help="Tokens a row.")] = 64,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    device: Device = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is finished in OUT.")] = False,
 ) -> None:
     """Train what a baseline needs and write it as safetensors."""

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tta_diffusion.cli.options import SourcesDir
+
 TASKS = Path("configs/classifiers/tasks.yaml")
 
 app = typer.Typer(help="Train text classifiers for guidance and evaluation.", no_args_is_help=True)
@@ -15,7 +17,7 @@ app = typer.Typer(help="Train text classifiers for guidance and evaluation.", no
 @app.command("prepare")
 def prepare_labelled(
     task: Annotated[str, typer.Argument(help="Name of the task, such as sentiment.")],
-    data_dir: Annotated[Path, typer.Option(help="Folder that the paths of the sources are relative to.")],
+    data_dir: SourcesDir,
     tokenizer: Annotated[str, typer.Option(help="Folder with the tokenizer: a corpus, a denoiser or an encoder.")],
     out: Annotated[Path, typer.Option(help="Folder for the arrays.")],
     tasks: Annotated[Path, typer.Option(help="YAML file of tasks, their labels and sources.")] = TASKS,
