@@ -190,7 +190,7 @@ class TTAPipeline:
     def check_rewrite(
         self, text: str, time: float | Sequence[float], control: Controls = None, **settings: Any
     ) -> None:
-        """The same for a rewriting."""
+        """Raises what `rewrite` with these arguments would raise before its first step, without taking one."""
         self._draft(text, time, *self._sampler(control, settings))
 
     def prepare(

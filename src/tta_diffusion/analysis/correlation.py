@@ -40,7 +40,7 @@ class TimeBin:
 def pearson(x: Sequence[float] | Array, y: Sequence[float] | Array) -> float:
     """r = sum (x - mean x)(y - mean y) / sqrt(sum (x - mean x)^2 sum (y - mean y)^2)."""
     a, b = _pair(x, y)
-    return float(_rows(a[None], b[None])[0])
+    return float(_pearson_of_rows(a[None], b[None])[0])
 
 
 def correlation(
@@ -97,8 +97,8 @@ def binned(
     if not 2 <= bins <= len(a):
         raise ValueError(f"between 2 and {len(a)} bins can be made of {len(a)} texts, got {bins}")
     chosen = _resampled(len(a), resamples)
-    found = _rows(*_group_means(a[None], b[None], bins))
-    return _with_interval(float(found[0]), _rows(*_group_means(a[chosen], b[chosen], bins)), len(a))
+    found = _pearson_of_rows(*_group_means(a[None], b[None], bins))
+    return _with_interval(float(found[0]), _pearson_of_rows(*_group_means(a[chosen], b[chosen], bins)), len(a))
 
 
 def group_means(x: Array, y: Array, bins: int) -> tuple[Array, Array]:
@@ -117,7 +117,7 @@ def binned_pairs(values: Array, outcome: Array, bins: int = 10) -> Correlation:
         kept = np.isfinite(a) & np.isfinite(b)
         if kept.sum() < bins:
             return float("nan")
-        return float(_rows(*_group_means(a[None, kept], b[None, kept], bins))[0])
+        return float(_pearson_of_rows(*_group_means(a[None, kept], b[None, kept], bins))[0])
 
     drawn = np.array([found(rows) for rows in _resampled(len(x), 300)])
     return _with_interval(found(slice(None)), drawn, len(x))
@@ -146,7 +146,7 @@ def _resampled(texts: int, resamples: int) -> NDArray[np.int64]:
 
 
 def _partial(x: Array, y: Array, z: Array) -> Array:
-    xy, xz, yz = _rows(x, y), _rows(x, z), _rows(y, z)
+    xy, xz, yz = _pearson_of_rows(x, y), _pearson_of_rows(x, z), _pearson_of_rows(y, z)
     room = (1 - xz**2) * (1 - yz**2)
     found: Array = np.where(room > 1e-12, (xy - xz * yz) / np.sqrt(np.maximum(room, 1e-12)), np.nan)
     return found
@@ -161,13 +161,16 @@ def _group_means(x: Array, y: Array, bins: int) -> tuple[Array, Array]:
     return means[0], means[1]
 
 
-def _rows(x: Array, y: Array) -> Array:
+def _pearson_of_rows(x: Array, y: Array) -> Array:
     """(rows,) Pearson's r of each row."""
     return _from_moments(_row_moments(x - x.mean(1, keepdims=True), y - y.mean(1, keepdims=True)))
 
 
 def _moments(x: Array, y: Array) -> Array:
-    """(N, 6) the sums of each text; centred first, so that differences of large sums lose nothing."""
+    """(N, 6) of each text the sums of 1, x, y, x^2, y^2 and xy, from which r follows (`_from_moments`).
+
+    Values are centred first, so that differences of large sums lose no digits; pairs with a NaN are left out.
+    """
     y = np.broadcast_to(y, x.shape)
     known = np.isfinite(x) & np.isfinite(y)
     if not known.any():
@@ -181,6 +184,7 @@ def _row_moments(a: Array, b: Array, known: NDArray[np.bool_] | None = None) -> 
 
 
 def _from_moments(sums: Array) -> Array:
+    """(rows,) Pearson's r from such sums (rows, 6); NaN where x or y is constant."""
     n, a, b, aa, bb, ab = sums.T
     n = np.maximum(n, 1)
     spread_a, spread_b = aa - a * a / n, bb - b * b / n

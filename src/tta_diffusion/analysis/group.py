@@ -64,7 +64,7 @@ class Group:
 
     @property
     def length(self) -> int:
-        """S-1, of the longest run."""
+        """S-1, the number of changes, of the longest run."""
         return max(len(trace.u) for trace in self.traces) - 1
 
 

@@ -102,7 +102,7 @@ def _cells(grid: Grid, y: int, cell: float) -> list[str]:
 
 
 def _axis(trace: Trace, grid: Grid, cell: float) -> str:
-    """Steps left, above some columns."""
+    """SVG of the numbers above some columns: how many steps are left."""
     every = max(1, round(len(grid.steps) / 8))
     names = [f'<text class="soft" x="{LEFT - 8}" y="{TOP - 8}" text-anchor="end">steps left</text>']
     for x in range(len(grid.steps) - 1, -1, -every):  # from the last: the finished text is always named

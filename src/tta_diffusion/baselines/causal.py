@@ -44,7 +44,7 @@ class LanguageModel:
 
     @property
     def room(self) -> int:
-        """Tokens that it can read."""
+        """How many tokens the model can read."""
         return int(getattr(self.model.config, "max_position_embeddings", None) or 1 << 30)
 
     def words(self, text: str) -> list[int]:
@@ -95,7 +95,7 @@ class CausalLM(LanguageModel):
 def load_causal(
     name_or_dir: str | Path, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
 ) -> CausalLM:
-    """By directory or hub name; safetensors only."""
+    """A model with its tokenizer, by directory or hub name; safetensors only."""
     model, tokenizer = load_pretrained(AutoModelForCausalLM, name_or_dir, "base model", dtype or torch.float32)
     return CausalLM(model.to(device), tokenizer, str(name_or_dir))
 

@@ -28,8 +28,8 @@ class Predictor(Protocol):
 
 @dataclass(frozen=True)
 class Decoding:
-    """How tokens are drawn from logits; the options of every method begin with these, but for those it has no use for,
-    which it names."""
+    """How tokens are drawn from logits. The options of every method extend these; `unused` names the ones that a method
+    does not read."""
 
     unused: ClassVar[tuple[str, ...]] = ()
 

@@ -78,7 +78,7 @@ def dexperts(setup: Setup, options: DExpertsOptions) -> Writer:
 
 @dataclass(frozen=True)
 class ExpertSettings(FitSettings):
-    """Of each expert."""
+    """How each expert is trained."""
 
     steps: int = 1000
     lr: float = 5e-5

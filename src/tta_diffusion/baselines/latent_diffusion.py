@@ -63,13 +63,17 @@ def signal_and_noise(u: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def clean(z: Tensor, v: Tensor, u: Tensor) -> Tensor:
-    """z_hat."""
+    """z_hat (B, l, d), the clean latents that the prediction v stands for at times u (B,)."""
     a, s = signal_and_noise(u)
     return a * z - s * v
 
 
 def diffusion_loss(denoiser: LatentDenoiser, z: Tensor, classes: Tensor, chances: Tensor, eps: Tensor) -> Tensor:
-    """Of latent texts z (B, l, d) with classes (B,); uniform `chances` (3, B) say the times, and what is shown."""
+    """The training loss of latent texts z (B, l, d) with classes (B,), from normal noise eps (B, l, d).
+
+    Of the uniform `chances` (3, B), one is the time of each text, one says whether the first z_hat is shown, and one
+    whether the class is.
+    """
     u, shown, told = chances
     a, s = signal_and_noise(u)
     noisy, target = a * z + s * eps, a * eps - s * z

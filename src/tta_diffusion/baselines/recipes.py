@@ -46,6 +46,6 @@ class Recipe:
 
 
 def load_recipe(name: str) -> Recipe:
-    """Of a baseline of this package; one from elsewhere has its dataclass alone."""
+    """The recipe of a baseline of this package; empty for one from elsewhere, which goes by its dataclass alone."""
     path = SHIPPED / f"{name}.yaml"
     return build(Recipe, load_yaml(path)) if path.is_file() else Recipe()

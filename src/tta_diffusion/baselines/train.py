@@ -29,7 +29,7 @@ ITSELF = "."  # as base: the trained directory is the model
 
 @dataclass(frozen=True)
 class Request:
-    """A command."""
+    """What `tta train-baseline` is asked for."""
 
     method: str
     task: Task

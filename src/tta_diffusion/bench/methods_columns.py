@@ -20,7 +20,13 @@ SECONDS = (
 
 
 def methods_table(directories: list[Path], people: list[Path], paper: str, ours: str = "") -> Table:
-    """Of runs in their order; `people` are their runs on openings that people went on from, if any; `ours` is a row."""
+    """The table of some runs, in their order.
+
+    Args:
+        people: beside each run, the directory of its method's texts behind people's openings, which gives C2ST.
+        paper: the name of the paper's table that stands below.
+        ours: the title of the row of which the notes say where another is better.
+    """
     runs = [with_c2st(read_results(run), other) for run, other in zip(directories, people, strict=True)]
     table = with_seconds(make_table(runs, paper, COLUMNS), runs, directories)
     return replace(table, notes=(*table.notes, *behind(runs, ours)))

@@ -195,7 +195,7 @@ def same_machine(out: Path, about: dict[str, Any]) -> dict[str, Any]:
 
 
 def speed_table(rows: Sequence[SpeedRow], out: Path, batches: Sequence[int], about: dict[str, Any]) -> Table:
-    """Of what is timed by now; the first row is 1.0."""
+    """The table of the rows that are timed by now; ratios are to the first row, which is 1.0."""
     timed = [(row, found) for row in rows if (found := read_timing(out / plain(row.name)))]
     first = read_timing(out / plain(rows[0].name))
     cells = []

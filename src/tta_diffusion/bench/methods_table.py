@@ -187,7 +187,7 @@ def among_people(request: Request, table: MethodsTable) -> Request:
 
 
 def check_trained(table: MethodsTable, tasks: Sequence[Task], only: Sequence[str]) -> None:
-    """What is not trained should not show after hours."""
+    """Raises for a method that must be trained first: before the first text is written, not after hours."""
     for task in tasks:
         for entry in table.of(task):
             if entry.method in MODULES and (not only or entry.name in only):
@@ -195,7 +195,7 @@ def check_trained(table: MethodsTable, tasks: Sequence[Task], only: Sequence[str
 
 
 def check_prompts(table: MethodsTable, tasks: Sequence[Task], data_dir: Path | None) -> None:
-    """Nor should a folder of data that was not named."""
+    """Raises for prompts that lie in a folder of data which was not named, likewise."""
     for task in [*tasks, *([load_task(table.people)] if table.people else [])]:
         read_prompts(task, data_dir)
 

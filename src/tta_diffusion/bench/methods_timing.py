@@ -34,7 +34,7 @@ def read_timing(directory: Path) -> dict[int, float]:
 
 
 def _seconds(request: Request, size: int, rounds: int) -> float:
-    """Of a run of one prompt and one label: (1 + rounds) batches."""
+    """Seconds a text, measured on (1 + rounds) batches of one prompt and one label, the first of which warms up."""
     assert request.out is not None
     count = size * (1 + rounds)
     together = size * int(request.settings.get("candidates", 1) if request.method == "tta" else 1)  # ours counts all

@@ -66,7 +66,7 @@ def untrained(method: str, task: Task, base: str, folder: Path, device: str) -> 
 
 
 def made_up_rows(task: Task, path: Path) -> None:
-    """Words of the task's prompts in any order."""
+    """Writes labelled rows that make no sense: random words of the task's prompts, the labels in turns."""
     words, rng = sorted({word for prompt in task.prompts for word in prompt.split()}), random.Random(0)
     rows = [{"text": " ".join(rng.choices(words, k=12)), "label": i % len(task.labels)} for i in range(ROWS)]
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,7 @@ def masked_model(folder: Path) -> Path:
 
 
 def gaussian_model(folder: Path) -> Path:
-    """Diffusion-LM."""
+    """A model of Diffusion-LM, untrained."""
     return untrained_denoiser("gaussian", folder / "gaussian", self_conditioning="concat")
 
 

@@ -94,7 +94,7 @@ def fingerprint(directory: str | Path, *others: str) -> str:
 
 
 def file_fingerprint(file: Path | None) -> str:
-    """The same of a file of texts, or of a run with texts."""
+    """The fingerprint of a file of texts, or of the texts in the directory of a run."""
     if file is None:
         return ""
     return fingerprint(file, "samples*.jsonl") if file.is_dir() else _digest([file] if file.is_file() else [])
@@ -113,7 +113,7 @@ def _digest(files: list[Path]) -> str:
 
 
 def guide_fingerprint(model: str | Path, *controls: str) -> str:
-    """Of the classifiers that a model brings for controls; empty where it brings none."""
+    """Fingerprints of the classifiers that a model brings for some controls; empty where it brings none."""
     from tta_diffusion.control.bundled import PANEL, WORDS
     from tta_diffusion.pipeline import CONTROLS
 

@@ -59,7 +59,7 @@ class Request:
 
     @property
     def directory(self) -> str:
-        """Of the model; empty where the method has none."""
+        """The directory of the model; empty where the method has none."""
         return find_model(self.model) if self.method in ("tta", *ON_OURS) else self.model or ""
 
     def identity(self) -> Identity:

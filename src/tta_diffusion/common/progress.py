@@ -43,7 +43,7 @@ class Progress:
         self.reach(self._done + count, what)
 
     def reach(self, done: float, what: str | None = None) -> None:
-        """So many are done."""
+        """So many are done in all."""
         self._bar.update(done - self._done)
         self._done = done
         if what is not None:

@@ -73,7 +73,7 @@ class ChartParser:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Sentences as pieces of words."""
+    """B sentences cut into L pieces of words, and where each of their N words stands."""
 
     ids: Tensor  # (B, L)
     mask: Tensor  # (B, L)

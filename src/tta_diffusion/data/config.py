@@ -83,7 +83,7 @@ class SourceConfig:
 
 @dataclass(frozen=True)
 class PrepareConfig:
-    """A whole corpus."""
+    """How a whole corpus is made: its sources, its tokenizer, and how texts become sequences."""
 
     sources: tuple[SourceConfig, ...]
     length: int = 64

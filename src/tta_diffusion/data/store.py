@@ -110,7 +110,7 @@ class TokenStore:
         return out
 
     def gather_labels(self, split: str, source: Ids, row: Ids) -> Ids:
-        """The same -> the numbers of their labels (n,); 0 for a sequence without one."""
+        """Source numbers (n,) and rows within each (n,) -> the numbers of their labels (n,); 0: no label."""
         out = np.zeros(len(source), dtype=np.int64)
         for k in np.unique(source):
             if (labels := self.label_arrays[split][k]) is not None:
@@ -193,7 +193,7 @@ class MixtureSampler:
         return self.at(np.arange(start, start + count))
 
     def labels(self, start: int, count: int) -> Ids:
-        """The same samples -> the numbers of their labels (count,)."""
+        """Samples `start .. start + count - 1` -> the numbers of their labels (count,)."""
         return self.store.gather_labels(self.split, *self.locate(np.arange(start, start + count)))
 
 

@@ -55,7 +55,7 @@ class Sample:
 
     @property
     def forgot(self) -> str:
-        """The same in words: what is taken back may be less than nothing; empty where no classifier acted."""
+        """What was forgotten, in words; empty where no classifier acted. The drop may be negative: then p rose."""
         if math.isnan(self.lost):
             return ""
         points = round(100 * self.lost, 1)

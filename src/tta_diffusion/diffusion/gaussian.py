@@ -54,7 +54,7 @@ def forward(x: Tensor, now: Tensor, later: Tensor) -> Normal:
 
 
 def sigma(now: Tensor, later: Tensor, eta: float) -> Tensor:
-    """Of the step from the signal `now` = ab_u up to `later` = ab_s."""
+    """sigma (..., 1) of a reverse step, from the signal `now` = ab_u up to `later` = ab_s."""
     kept = (now / later.clamp_min(_LEAST)).clamp(max=1.0)
     return eta * ((1 - later) / (1 - now).clamp_min(_LEAST) * (1 - kept)).sqrt()
 

@@ -89,7 +89,7 @@ def molecule_values(
 
 
 def _first(texts: Iterable[str]) -> list[bool]:
-    """Which texts did not come before."""
+    """For each text, whether it is the first of its kind."""
     seen: set[str] = set()
     return [not (text in seen or seen.add(text)) for text in texts]  # type: ignore[func-returns-value]
 

@@ -130,7 +130,7 @@ class PromptedClassifier:
         return self.scorer.model.base_model(input_ids=ids, use_cache=True).past_key_values
 
     def _encode(self, text: str) -> list[int]:
-        """What follows the examples."""
+        """The tokens that follow the examples: a text, and the question about it."""
         flat = " ".join(text.split())
         shown = self.scorer.tokenizer(f"Text: {flat}", add_special_tokens=False, verbose=False)["input_ids"][:LONGEST]
         return [*shown, *self._after]

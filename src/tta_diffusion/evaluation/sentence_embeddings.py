@@ -28,7 +28,7 @@ class SentenceEncoder:
 
     @torch.inference_mode()
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float64]:
-        """(N, H)."""
+        """Unit vectors (N, H) of N texts."""
         found = []
         for low in range(0, len(texts), self.batch_size):
             batch = self.tokenizer(

@@ -100,7 +100,7 @@ def convert(model: bytes, words: str, target: Path) -> None:
 
 
 def read_weights(model: bytes) -> dict[str, NDArray[np.float32]]:
-    """By their names in BERT: w = scale (q - zero), linear weights (out, in)."""
+    """Name in BERT -> weights in float32: w = scale (q - zero), those of linear layers (out, in)."""
     onnx = require("onnx", "onnx")
     graph = onnx.load(io.BytesIO(model)).graph
     arrays: dict[str, Any] = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}

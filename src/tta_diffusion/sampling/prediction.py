@@ -52,7 +52,7 @@ class Predictor:
         canvas: Canvas,
         randomness: Randomness,
     ) -> Predictor:
-        """By the largest entries, unless the process or an objective reads all of the vocabulary."""
+        """Keeps the largest entries of predictions, unless the process or an objective reads the whole vocabulary."""
         whole = process.whole or (guidance is not None and guidance.needs_whole) or bool(canvas.pinned.all())
         free = None if whole else FreeRows.of(canvas)
         return cls(denoiser, process, guidance, time_conditioning, canvas, free, randomness)

@@ -25,7 +25,7 @@ _LARGE = 2**20  # entries of a table from which on its moments are kept on disk
 
 
 class Moments(NamedTuple):
-    """Of the rows of a table: mean (H,), and the symmetric root (H, H) of their covariance."""
+    """The mean (H,) of the rows of a table, and the symmetric root (H, H) of their covariance."""
 
     mean: Tensor
     root: Tensor

@@ -114,7 +114,10 @@ class TopLogits:
         return self.moved(self.values - nats * rule(self.ids, self.free.places))
 
     def updated(self, rows: Tensor, part: TopLogits) -> TopLogits:
-        """With rows (n,) as in `part`, which has those alone. A text without any keeps how its others lie."""
+        """The prediction with some rows (n,) taken from `part`, which has those rows alone.
+
+        A text none of whose rows is new keeps the distribution of its other tokens.
+        """
         self.logits.index_copy_(0, rows, part.logits)
         pairs = ((self.ids, part.ids), (self.values, part.values), (self.rest, part.rest), (self.ceiling, part.ceiling))
         ids, values, rest, ceiling = (old.index_copy(0, rows, new) for old, new in pairs)

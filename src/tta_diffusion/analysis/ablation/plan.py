@@ -24,7 +24,7 @@ _UNIFORM = ("constant", "scaled", "fixed")  # one time for all: their own twins
 
 @dataclass(frozen=True)
 class Cell:
-    """One run."""
+    """One run of an ablation: so many steps, one kind of feedback, one policy."""
 
     steps: int
     feedback: str
@@ -32,7 +32,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Of its directory."""
+        """The name of its directory."""
         spelt = "".join(c if c.isalnum() or c in ".-" else "_" for c in self.policy).strip("_")
         return f"T{self.steps}-{self.feedback}-{spelt}"
 

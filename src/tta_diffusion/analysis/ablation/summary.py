@@ -110,7 +110,7 @@ def _value(row: Row, name: str) -> str:
 
 
 def _measured(found: Interval | None) -> str:
-    """In %."""
+    """A measure with its interval, in %."""
     return "–" if found is None else f"{100 * found.mean:.1f} [{100 * found.low:.1f}, {100 * found.high:.1f}]"
 
 
@@ -129,7 +129,7 @@ def _difference(found: Comparison | None) -> str:
 
 
 def _write_numbers(path: Path, rows: list[Row]) -> None:
-    """Everything, one number a line."""
+    """A CSV file of all metrics, measures and differences, a line each."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(

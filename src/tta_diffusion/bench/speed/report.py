@@ -23,7 +23,7 @@ def _over(top: float | None, bottom: float | None) -> str:
 
 
 def _ratios(row: Row, top: str, bottom: str) -> list[float]:
-    """Of seconds, one for each round; none where one of the two was not measured."""
+    """Seconds of one contender over those of another, for each round; none where one of the two was not measured."""
     above, below = (row.get(who, {}) for who in (top, bottom))
     if not (above.get("seconds") and below.get("seconds")):
         return []

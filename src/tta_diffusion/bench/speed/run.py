@@ -60,7 +60,7 @@ def _takers(request: Request, case: Case, started: ExitStack) -> dict[str, Calla
 def _turn(
     request: Request, case: Case, take: dict[str, Callable[[], report.Row]], rows: list[report.Row], bar: Progress
 ) -> report.Row:
-    """Every contender once."""
+    """Measures every contender once."""
     found: report.Row = {}
     for who in request.contenders:
         bar.advance(0, f"{case.name}: {who}")

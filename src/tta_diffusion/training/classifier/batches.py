@@ -34,7 +34,7 @@ class Batch:
         return (torch.arange(self.ids.shape[1], device=self.ids.device) < self.lengths[:, None]).long()
 
     def whole(self) -> Batch:
-        """With padding as part of the texts."""
+        """The same batch with padding counted as part of the texts."""
         return replace(self, lengths=torch.full_like(self.lengths, self.ids.shape[1]))
 
     def to(self, device: torch.device) -> Self:

@@ -47,7 +47,7 @@ class SoftSettings:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Of the sequences of a batch; the rest is clean."""
+        """Which share of the sequences of a batch is softened in each way; the rest is clean."""
         return {name: getattr(self, name) for name in ("noisy", "mixture", "predicted", "replaced")}
 
 
@@ -73,7 +73,7 @@ class OptimSettings:
 
 @dataclass(frozen=True)
 class RunSettings:
-    """How it runs."""
+    """Seed, precision, device, and how often it logs and measures."""
 
     seed: int = 0
     precision: str = "bf16"  # on a GPU; bf16 or fp32

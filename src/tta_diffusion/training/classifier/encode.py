@@ -63,7 +63,7 @@ def choose(segments: list[list[int]], count: int, rng: random.Random) -> list[li
 
 
 def _pair(first: str, second: str, tokenizer: Tokenizer, packing: Packing) -> list[int]:
-    """As a denoiser that writes from a source has them; where they do not fit, the longer one loses its end."""
+    """Two texts as a denoiser that writes from a source sees them; where they do not fit, the longer loses its end."""
     a = tokenizer.encode(first, add_special_tokens=False).ids
     b = tokenizer.encode(second, add_special_tokens=False).ids
     special = {"eos": packing.eos} | ({} if packing.bos is None else {"bos": packing.bos})

@@ -58,7 +58,7 @@ class Validation:
         return {name: measures(values, self.labels, self.weights) for name, values in logits.items()}
 
     def by_source(self, logits: Tensor) -> dict[str, dict[str, float]]:
-        """The same for clean rows of each data set."""
+        """The measures of clean rows, for each data set by itself, and how many rows it has."""
         found = {}
         for i, name in enumerate(self.names):
             mine = self.sources == i

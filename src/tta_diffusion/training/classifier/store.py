@@ -50,7 +50,7 @@ class Split:
         np.savez_compressed(path, **self.arrays())  # type: ignore[arg-type]
 
     def digest(self) -> str:
-        """Of the content, whatever its compression."""
+        """SHA-256 of the arrays themselves, whatever the file's compression."""
         return hashlib.sha256(b"".join(part.tobytes() for part in self.arrays().values())).hexdigest()
 
 

@@ -35,7 +35,7 @@ REPORT = "report.json"
 
 @dataclass(frozen=True)
 class DecoderSettings(FitSettings):
-    """With a cosine."""
+    """AdamW with a short warm-up and a cosine decay."""
 
     steps: int = 1000
     batch: int = 64

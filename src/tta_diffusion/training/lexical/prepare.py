@@ -82,7 +82,7 @@ def prepare(
 
 
 def spread(rows: list[list[str]], count: int, length: int) -> list[list[str]]:
-    """Of the rows that fit a sequence `count`, evenly spread; all of them if that is 0."""
+    """`count` of the rows that fit a sequence, evenly spread; 0: all of them."""
     fitting = [words for words in rows if 0 < len(words) <= length - FRAME]
     if not fitting:
         raise ValueError(f"no text has between 1 and {length - FRAME} words")
@@ -97,12 +97,12 @@ def known_labels(trees: Iterable[Tree], least: int = LEAST) -> tuple[str, ...]:
 
 
 def label_number(label: str, labels: Sequence[str]) -> int:
-    """Of a label, or of the outermost part of a chain that is not known; 0 where not even that is."""
+    """The number of a label; of an unknown chain, that of its outermost part; 0 where that is unknown, too."""
     return next((labels.index(name) for name in (label, label.split(CHAIN)[0]) if name in labels), 0)
 
 
 def charts(trees: Sequence[Tree], labels: Sequence[str], width: int) -> NDArray[np.uint8]:
-    """(N, W, W)"""
+    """Charts (N, W, W): [n, i, j] is the label of the words i to j of text n."""
     found = np.zeros((len(trees), width, width), dtype=np.uint8)
     for chart, tree in zip(found, trees, strict=True):
         for start, end, label in tree.spans:
@@ -111,7 +111,7 @@ def charts(trees: Sequence[Tree], labels: Sequence[str], width: int) -> NDArray[
 
 
 def tag_rows(tags: Sequence[Sequence[str]], labels: Sequence[str], width: int) -> NDArray[np.uint8]:
-    """(N, W)"""
+    """Tags (N, W): [n, i] is the tag of word i of text n."""
     found = np.zeros((len(tags), width), dtype=np.uint8)
     for row, names in zip(found, tags, strict=True):
         row[: len(names)] = [labels.index(name) if name in labels else 0 for name in names]
