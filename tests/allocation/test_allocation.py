@@ -286,12 +286,16 @@ def mean_time(allocation: Allocation, times: torch.Tensor, free: torch.Tensor, c
 
 @given(allocations(), times, situations(), st.lists(times, min_size=12, max_size=12))
 def test_a_matched_control_has_the_mean_time_of_its_policy(allocation, u, situation, earlier):
-    """Whatever the wrappers, to 1e-9, and one time for all; what the policy leaves alone it leaves alone."""
+    """Whatever the wrappers, to 1e-9, and one time for all; what the policy leaves alone it leaves alone. Both choose
+    alike, so that a twin's own choices go on from one step to the next as those of its policy do."""
     importance, free, counted = situation
     signal = (importance / 1e6).clamp(0, 1)
     before = torch.tensor([earlier[: free.shape[1]]], dtype=torch.float64)
     policy, twin = replace(allocation, matched=False), replace(allocation, matched=True)
-    own, same = (one.times(u, signal, free, counted, before, cosine) for one in (policy, twin))
+    own = policy.times(u, signal, free, counted, before, cosine)
+    assert torch.equal(twin.times(u, signal, free, counted, before, cosine), own)
+    assert torch.equal(policy.shared(own, free, counted), own)
+    same = twin.shared(own, free, counted)
     assert float(mean_time(policy, own, free, counted)) == pytest.approx(
         float(mean_time(twin, same, free, counted)), abs=1e-9
     )

@@ -300,6 +300,21 @@ def test_no_token_is_noised_above_its_start(allocation):
             torch.testing.assert_close(info.times, expected)
 
 
+@pytest.mark.parametrize("start", [None, 0.5])
+@pytest.mark.parametrize("policy", ["random", "random+monotone", "adaptive:0@spread+monotone", "top-k:2@confidence"])
+@pytest.mark.parametrize("snap", [False, True])
+def test_a_matched_control_has_the_mean_time_of_its_policy_at_every_step(policy, start, snap):
+    """What a policy does over the steps, and what cuts its times, is done before the mean is taken."""
+    state = None if start is None else SimplexState(TEXT, torch.full((1, L), start, dtype=torch.float64))
+    means = []
+    for allocation in (policy, f"matched({policy})"):
+        steps = []
+        make_sampler(Stub(), allocation, snap=snap, early_exit=False).sample(sheet(), seeds(), state, steps.append)
+        inside = slice(2, 8)  # behind the prompt, up to the end of the text
+        means.append([float(info.times[0, inside].mean()) for info in steps])
+    assert means[0] == pytest.approx(means[1], abs=1e-12)
+
+
 def test_a_grid_of_ones_own():
     grid, steps = torch.tensor([0.9, 0.6, 0.55]), []
     make_sampler(Stub(), grid=grid).sample(sheet(), seeds(), callback=steps.append)

@@ -86,14 +86,14 @@ class Allocation:
         alpha_bar: AlphaBar | None = None,
         steps: int = 50,
     ) -> Tensor:
-        """u_i (B, L) float64; 0 at pinned positions.
+        """What the policy itself chooses, (B, L) float64; 0 at pinned positions. See `shared` for `matched`.
 
         Args:
             u: the global time.
             signal: (B, L) what the policy reads; None (no guidance at this step) gives the constant policy.
             free: (B, L) True where tokens are generated, not pinned.
             counted: (B, L) free positions inside the text: padding after its end is not normalised over.
-            before: (B, L) the times of the last step, for `monotone`.
+            before: (B, L) what it chose at the last step, for `monotone`.
             alpha_bar: the noise schedule, for policies that need it.
             steps: T, for policies that need it.
         """
@@ -108,14 +108,22 @@ class Allocation:
         read = torch.zeros(free.shape, dtype=torch.float64, device=free.device)
         if signal is not None:
             read = signal.double()
-        mask = free if entry.signal is None else counted
-        times = function(global_time, read, free.cumsum(-1) - 1, mask, **arguments)
+        times = function(global_time, read, free.cumsum(-1) - 1, self._decided(free, counted), **arguments)
         if self.monotone and before is not None:
             times = torch.minimum(times, before)
-        if self.matched:
-            mean = times.masked_fill(~mask, 0.0).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp_min(1)
-            times = torch.where(mask, mean, times)
         return times.masked_fill(~free, 0.0)
+
+    def shared(self, times: Tensor, free: Tensor, counted: Tensor) -> Tensor:
+        """u_i (B, L): the times that the policy chose; of `matched` their mean, at every token that it decides on."""
+        if not self.matched:
+            return times
+        mask = self._decided(free, counted)
+        mean = times.masked_fill(~mask, 0.0).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp_min(1)
+        return torch.where(mask, mean, times)
+
+    def _decided(self, free: Tensor, counted: Tensor) -> Tensor:
+        """(B, L) True for the tokens that the policy decides on."""
+        return free if POLICIES.get(self.policy).signal is None else counted
 
     def __str__(self) -> str:
         text = self.policy + (":" + ",".join(map(_number, self.arguments)) if self.arguments else "")

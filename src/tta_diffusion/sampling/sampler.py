@@ -164,7 +164,7 @@ class _Trajectory:
     def run(self, state: State, ceiling: Tensor | None) -> SampleOutput:
         """From a state on; no token is ever noised above its ceiling (B, L)."""
         process, canvas, grid = self.sampler.process, self.canvas, self.grid.tolist()
-        ids, times = state.ids, state.times
+        ids, chosen = state.ids, state.times
         watched = self.sampler.allocation.signal == "stability"
         previous: SoftTokens | None = None
         done = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)  # texts that no step can change any more
@@ -176,9 +176,7 @@ class _Trajectory:
             before, ids = ids, torch.where(done[:, None], ids, self._draft(prediction.state, logits, step))
             if watched:
                 stable = torch.where(ids == before, stable + 1, 0.0)
-            times = self._allocate(u, prediction, ids, stable, times, step)
-            if ceiling is not None:
-                times = torch.minimum(times, ceiling)
+            chosen, times = self._allocate(u, prediction, ids, stable, chosen, ceiling, step)
             self._tell(step, u, prediction, ids, times)
             if step == len(grid) - 1:
                 break
@@ -218,9 +216,16 @@ class _Trajectory:
         return logits.tokens(plain, share)  # type: ignore[arg-type]  # both are of one kind
 
     def _allocate(
-        self, u: float, prediction: Prediction, ids: Tensor, stable: Tensor, before: Tensor, step: int
-    ) -> Tensor:
-        """(B, L) u_i."""
+        self,
+        u: float,
+        prediction: Prediction,
+        ids: Tensor,
+        stable: Tensor,
+        before: Tensor,
+        ceiling: Tensor | None,
+        step: int,
+    ) -> tuple[Tensor, Tensor]:
+        """(B, L) the times that the policy chooses, which the next step goes by, and u_i: of `matched` their mean."""
         allocation, canvas = self.sampler.allocation, self.canvas
         signal = None
         if allocation.signal:
@@ -229,8 +234,13 @@ class _Trajectory:
             signal = allocation.read(moment)
         counted = canvas.free & canvas.inside_text(ids)
         alpha_bar, steps = self.sampler.process.alpha_bar, len(self.grid)
-        times = allocation.times(u, signal, canvas.free, counted, before, alpha_bar, steps)
-        return snap_to(self.grid, times) if self.sampler.config.snap else times
+        chosen = allocation.times(u, signal, canvas.free, counted, before, alpha_bar, steps)
+        if self.sampler.config.snap:
+            chosen = snap_to(self.grid, chosen)
+        if ceiling is None:
+            return chosen, allocation.shared(chosen, canvas.free, counted)
+        chosen = torch.minimum(chosen, ceiling)
+        return chosen, torch.minimum(allocation.shared(chosen, canvas.free, counted), ceiling)
 
     def _may_end(self, u: float, last: float) -> bool:
         """False where settled tokens could still change: guidance sets in or stops later, or times may rise again."""
