@@ -372,6 +372,18 @@ def test_a_trace_projects_and_judges_twice_only_where_guidance_acts(monkeypatch)
     assert not np.array_equal(trace.ids[5:], trace.ids_before[5:])
 
 
+@pytest.mark.parametrize("engine", ["dense", "tail"])
+def test_a_trace_takes_lowered_repetitions_for_no_work_of_guidance(engine):
+    """Both drafts of a step have repetitions lowered: they differ by the push alone, here by none."""
+    rule = {"local_repetition_penalty": 30.0, "early_exit": False}
+    sampler = make_sampler(make_denoiser(V), guidance=push(9, strength=0.0), engine=engine, **rule)
+    (trace,) = sampler.sample(sheet(), seeds(), trace=True).traces
+    free = make_sampler(make_denoiser(V), engine=engine, early_exit=False).sample(sheet(), seeds(), trace=True)
+    assert not np.array_equal(trace.ids, free.traces[0].ids), "something was lowered"
+    assert np.array_equal(trace.ids_before, trace.ids)
+    assert trace.probability["custom"]["before"] == trace.probability["custom"]["after"]
+
+
 def test_the_trace_shows_what_the_callback_saw():
     steps = []
     sampler = make_sampler(make_denoiser(V), "adaptive:0.4", push(9), early_exit=False)

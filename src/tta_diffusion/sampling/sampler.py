@@ -177,7 +177,7 @@ class _Trajectory:
             if watched:
                 stable = torch.where(ids == before, stable + 1, 0.0)
             chosen, times = self._allocate(u, prediction, ids, stable, chosen, ceiling, step)
-            self._tell(step, u, prediction, ids, times)
+            self._tell(step, u, prediction, ids, times, before)
             if step == len(grid) - 1:
                 break
             levels = (times - (u - grid[step + 1])).clamp_min(0.0)
@@ -251,19 +251,27 @@ class _Trajectory:
         window = self.sampler.guidance.config
         return u < window.stop or (window.active(u) and window.active(last))
 
-    def _tell(self, step: int, u: float, prediction: Prediction, ids: Tensor, times: Tensor) -> None:
-        """Records the step and calls back."""
+    def _tell(self, step: int, u: float, prediction: Prediction, ids: Tensor, times: Tensor, before: Tensor) -> None:
+        """Records the step and calls back; `before` has the draft of the last step."""
         if self.recorder:
-            self._record(self.recorder, step, u, prediction, ids, times)
+            self._record(self.recorder, step, u, prediction, ids, times, before)
         if self.callback:
             self.callback(StepInfo(step, len(self.grid), u, ids, times, prediction.importance, self.canvas.pinned))
 
     def _record(
-        self, recorder: TraceRecorder, step: int, u: float, prediction: Prediction, ids: Tensor, times: Tensor
+        self,
+        recorder: TraceRecorder,
+        step: int,
+        u: float,
+        prediction: Prediction,
+        ids: Tensor,
+        times: Tensor,
+        before: Tensor,
     ) -> None:
         drafts = [ids]
         if prediction.guided is not prediction.logits:  # else the same draw gives the same tokens
-            drafts = [self._draft(prediction.state, prediction.logits, step), ids]
+            plain = self._lower(prediction.logits, before) if step else prediction.logits  # as the guided ones were
+            drafts = [self._draft(prediction.state, plain, step), ids]
         judged = self.predictor.judge(drafts, u)
         recorder.record(
             u,
