@@ -53,6 +53,14 @@ def test_a_copy_is_no_empty_text(data_dir: Path) -> None:
     assert read_references(task(), data_dir)[0] == tuple(ROWS[0][1])
 
 
+def test_texts_of_a_file_do_not_begin_with_their_source(data_dir: Path) -> None:
+    """A peer's reference word for word was judged behind its source."""
+    rows = [{"prompt": source, "text": refs[0]} for source, refs in ROWS]
+    (data_dir / "peer.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    out, _ = run(Request(task(), "file", file=data_dir / "peer.jsonl", limit=1, data_dir=data_dir, out=data_dir / "a"))
+    assert [s.text for s in SampleStore(out).read().values()] == [refs[0] for _, refs in ROWS]
+
+
 @pytest.mark.parametrize("references", [None, "", [], [" "]])
 def test_a_source_without_references_is_said_before_anything_is_written(data_dir: Path, references: Any) -> None:
     with (data_dir / "test.jsonl").open("a") as file:

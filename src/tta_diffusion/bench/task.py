@@ -87,8 +87,13 @@ class Task:
         return AND.join(filter(None, asked)) or None
 
     def opening(self, prompt: str) -> str:
-        """What the texts of a prompt begin with; nothing, if it is a target."""
+        """What a method is given to write the texts of a prompt from: an opening or a source; nothing, if it is a
+        target."""
         return "" if self.targets else prompt
+
+    def beginning(self, prompt: str) -> str:
+        """What the texts of a prompt begin with; nothing, if it is a source or a target."""
+        return "" if self.reference_field else self.opening(prompt)
 
 
 def plain(name: str) -> str:

@@ -53,7 +53,8 @@ def arrange(
     """Texts by prompt and label. Rows of other tasks and labels are left out.
 
     A row has `text`, and `label` or `target` (where the task has several labels). Without `prompt`, its text must
-    begin with one of the task's; a text that does not begin with its prompt is what follows it.
+    begin with one of the task's; a text that does not begin with its prompt is what follows it, unless the prompt is a
+    source or a target, which is no part of any text.
     """
     texts: dict[tuple[str, str], list[str]] = {}
     longest_first = sorted(prompts, key=len, reverse=True)
@@ -67,7 +68,7 @@ def arrange(
         prompt = row.get("prompt") or next((p for p in longest_first if text.startswith(p)), None)
         if label is None or prompt is None:
             continue
-        texts.setdefault((prompt, label), []).append(_joined(prompt, text))
+        texts.setdefault((prompt, label), []).append(_joined(task.beginning(prompt), text))
     return texts
 
 
