@@ -25,6 +25,8 @@ FREE = Task("free", ("free",), 5, prompts=("the lake",))
         ("random", "matched(random)"),
         ("matched(linear)", "matched(linear)"),  # a twin is its own
         ("centred:0.2", "constant"),  # its mean is u
+        ("centred:0.2+warmup:0.1", "constant"),
+        ("centred:0.2+monotone", "matched(centred:0.2+monotone)"),  # its mean is below u
         ("constant", "constant"),
         ("scaled:0.85", "scaled:0.85"),
         ("fixed:0.3", "fixed:0.3"),

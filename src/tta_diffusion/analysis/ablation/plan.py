@@ -79,7 +79,7 @@ class Ablation:
 def twin(policy: str) -> str:
     """The control of a policy, which may be itself: one time for all tokens, the policy's mean."""
     allocation = parse_allocation(policy)
-    if allocation.policy == "centred":
+    if allocation.policy == "centred" and not allocation.monotone:  # times that never rise again fall below u
         return CONSTANT
     return policy if allocation.matched or allocation.policy in _UNIFORM else f"matched({policy})"
 
