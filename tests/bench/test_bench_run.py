@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_bench_helpers import FACTORY, TASK, TASK_YAML, request
+from test_bench_helpers import FACTORY, TASK, TASK_YAML, Parrot, request
 
 from tta_diffusion.bench.methods.tta import PipelineMethod
 from tta_diffusion.bench.plan import make_plan
@@ -107,6 +107,22 @@ def test_a_directory_is_not_mixed(tmp_path: Path, change: dict[str, Any], said: 
     with pytest.raises(ValueError, match=said):
         run(request(tmp_path / "out", **change))
     run(request(tmp_path / "out", settings={"batch_size": 2}))  # changes the speed, not the texts
+
+
+def test_a_model_whose_defaults_changed_does_not_go_on_in_the_same_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They lie beside the weights, and say how texts are written where the command does not."""
+    defaults: dict[str, Any] = {"top_p": 0.9, "batch_size": 8, "strength": 300.0}
+    monkeypatch.setattr(Parrot, "describe", lambda _: {"defaults": dict(defaults)})
+    wanted = request(tmp_path / "out", limit=1, settings={"strength": 5.0})
+    run(wanted)
+    defaults |= {"batch_size": 4, "strength": 2000.0}  # neither changes a text of this run
+    run(wanted)
+    defaults |= {"top_p": 0.3, "allocation": "linear"}
+    with pytest.raises(ValueError, match=r"other defaults of the model \(top_p 0.9, .*now 0.3, 'linear'\).*--set"):
+        run(request(tmp_path / "out", limit=2, settings={"strength": 5.0}))
+    assert len(lines(tmp_path / "out")) == 6
 
 
 def test_texts_of_a_file_that_changed_are_not_taken_for_the_old_ones(tmp_path: Path) -> None:

@@ -139,6 +139,24 @@ def check_same(directory: Path, identity: Identity, prompts: tuple[str, ...]) ->
         raise ValueError(f"'{directory}' was begun with other prompts: choose another --out")
 
 
+def check_defaults(directory: Path, record: Record) -> None:
+    """What a model does where the settings say nothing may change under the same weights."""
+    if not (directory / RECORD).is_file():
+        return
+    stored = json.loads(json.dumps(record.about.get("defaults"), default=str))
+    found = [
+        {k: v for k, v in own.items() if k not in record.used and k not in WORLDLY}
+        for own in (read_record(directory).about.get("defaults"), stored)
+        if own is not None  # records did not always name them, nor does every method
+    ]
+    if len(found) == 2 and found[0] != found[1]:
+        before, after = difference(*found)
+        raise ValueError(
+            f"'{directory}' was begun with other defaults of the model ({before}, now {after}): choose another --out, "
+            "or set them as they were with --set"
+        )
+
+
 def difference(old: Any, new: Any) -> tuple[str, str]:
     """What two values of a record differ in, in a few words each."""
     if isinstance(old, dict) and isinstance(new, dict):

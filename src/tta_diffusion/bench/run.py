@@ -17,6 +17,7 @@ from tta_diffusion.bench.plan import Batch, Key, Plan, make_plan
 from tta_diffusion.bench.record import (
     Identity,
     Record,
+    check_defaults,
     check_same,
     file_fingerprint,
     fingerprint,
@@ -96,6 +97,7 @@ def run(request: Request, world: World | None = None) -> tuple[Path, Record]:
     method = find_method(request.method)(options)
     used = method.prepare(*everything(request.task, plan), request.all_settings)
     record = Record(identity, plan.prompts, plan.samples, request.name, used, method.describe())
+    check_defaults(out, record)
     out.mkdir(parents=True, exist_ok=True)
     if world.main:
         write_record(out, record)
