@@ -157,6 +157,18 @@ def test_pairs_that_are_none(tmp_path: Path, scored: Path) -> None:
             compare(scored, other)
 
 
+def test_runs_that_have_grown_since_are_not_compared_by_their_beginning(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        out, _ = run(request(tmp_path / name, limit=1))
+        score(out, scorers(), show=False)
+        run(request(tmp_path / name, limit=2))  # stopped before it is scored
+    with pytest.raises(ValueError, match=r"scored when it had 6 texts, now it has 12: run `tta bench score"):
+        compare(tmp_path / "a", tmp_path / "b")
+    for name in ("a", "b"):
+        score(tmp_path / name, scorers(), show=False)
+    assert {c.pairs for c in compare(tmp_path / "a", tmp_path / "b") if c.metric == "dist3"} == {12}
+
+
 def test_different_scorers_are_not_compared(tmp_path: Path, scored: Path) -> None:
     other, _ = run(request(tmp_path / "b"))
     score(other, [Letters("classifier-a"), Letters("perplexity", 2), Letters("toxicity")], show=False)

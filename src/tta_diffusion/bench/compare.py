@@ -37,6 +37,8 @@ def compare(first: Path, second: Path) -> list[Comparison]:
     a, b = read_record(first), read_record(second)
     check_pairs(first, a, second, b)
     check_scorers(first, second)
+    for directory, record in ((first, a), (second, b)):
+        check_scored(directory, record)
     ours, theirs = read_values(first), read_values(second)
     shared = [name for name in METRICS if name in ours and name in theirs]
     found = [compare_values(name, ours[name], theirs[name]) for name in shared]
@@ -73,6 +75,16 @@ def check_scorers(first: Path, second: Path) -> None:
                 f"the runs were scored differently: {name} is {ours.get(name) or 'missing'} in '{first}', "
                 f"{theirs.get(name) or 'missing'} in '{second}'; run `tta bench score` on both with the same scorers"
             )
+
+
+def check_scored(directory: Path, record: Record) -> None:
+    """A run may have grown since it was scored, and its values are of its beginning."""
+    scored, written = read_results(directory)["texts"], len(record.plan.keys)
+    if scored != written:
+        raise ValueError(
+            f"'{directory}' was scored when it had {scored} texts, now it has {written}: run `tta bench score "
+            f"{directory}` first"
+        )
 
 
 def compare_values(name: str, ours: Values, theirs: Values) -> Comparison | None:
