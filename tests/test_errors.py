@@ -50,6 +50,8 @@ def copy(model_directory, tmp_path) -> Path:
         ({"prompt": []}, "no prompt"),
         ({"prompt": "the " * 15}, "the prompt has 15 tokens, but the model writes at most 15 tokens"),
         ({"control": "sentiment"}, "'sentiment' is not a control: write name=value"),
+        ({"control": len}, "len> is not a control: write name=value, .*; a function .* becomes one by"),
+        ({"control": {"sentiment": "negative"}}, "is not a control: write name=value"),
         (
             {"control": "sentiments=positive"},
             r"Unknown control 'sentiments'. Did you mean 'sentiment'\? Known: .*length",

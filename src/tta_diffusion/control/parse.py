@@ -124,6 +124,11 @@ def _parse(spec: ControlSpec, library: ControlLibrary) -> list[tuple[Objective, 
             raise ValueError(f"{spec!r} is not a control: write name=value, or a pair of one and its weight")
         return [(objective, float(spec[1])) for objective, _ in _parse(spec[0], library)]
     if not isinstance(spec, str):
+        if not callable(getattr(spec, "judge", None)):
+            raise ValueError(
+                f"{spec!r} is not a control: write name=value, like sentiment=negative, or give an objective; a "
+                "function of the soft text becomes one by control.constraints.CallableObjective"
+            )
         return [(spec, 1.0)]
     name, equals, value = spec.partition("=")
     name = name.strip()
