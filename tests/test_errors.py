@@ -40,6 +40,7 @@ def copy(model_directory, tmp_path) -> Path:
         ({"importance": "grad"}, "importance must be one of"),
         ({"steps": 0}, "steps must be at least 1, got 0"),
         ({"steps": -2}, "steps must be at least 1, got -2"),
+        ({"steps": 20, "grid": [1.0, 0.5]}, "steps=20, but the grid is a list of 2 times: leave steps out"),
         ({"iterations": 0}, "iterations must be at least 1"),
         ({"top_p": 0.0}, "top_p must be in"),
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),

@@ -205,6 +205,11 @@ class TTAPipeline:
 
     def _sampler(self, control: Controls, settings: dict[str, Any]) -> tuple[Sampler, GenerationConfig]:
         config = self.defaults.override(settings)
+        if int(settings.get("steps", config.steps)) != config.steps:
+            raise ValueError(
+                f"steps={settings['steps']}, but the grid is a list of {config.steps} times: leave steps out, or "
+                "give a grid by its name"
+            )
         labels = labels_used(getattr(self.denoiser.config, "labels", {}), config.guidance_form)
         objectives = parse_controls(control, replace(self.library, labels=labels))
         for objective, _ in objectives:
