@@ -9,7 +9,7 @@ import torch
 from test_lexical_control import canvas_of, make_network, soft_text
 from transformers import PreTrainedTokenizerFast
 
-from conftest import make_denoiser, make_tokenizer, tiny_backbone
+from conftest import LENGTH, make_denoiser, make_tokenizer, tiny_backbone
 from tta_diffusion.bench.methods.tta import PipelineMethod
 from tta_diffusion.control.lexical.by_prompt import ByPrompt
 from tta_diffusion.control.lexical.network import SPANS, TAGS, LexicalConfig, LexicalNetwork
@@ -18,6 +18,7 @@ from tta_diffusion.control.lexical.trees import read_target
 from tta_diffusion.control.objective import SoftText
 from tta_diffusion.control.parse import ControlLibrary, parse_controls
 from tta_diffusion.pipeline import TTAPipeline
+from tta_diffusion.sampling import sampler as sampler_module
 from tta_diffusion.sampling.graphed_prediction import CACHES
 
 KINDS = {
@@ -99,6 +100,15 @@ def test_texts_of_many_targets_are_those_of_each_alone(kind: str, method: Pipeli
     together = method.generate_targets(targets, None, 2, seeds, **settings)
     alone = [method.generate([""], t, 2, seed, **settings) for t, seed in zip(targets, seeds, strict=True)]
     assert together == [text for texts in alone for text in texts]
+
+
+@pytest.mark.parametrize("texts", [2, 4])
+def test_a_cpu_that_writes_in_parts_keeps_each_text_with_its_target(texts: int, method: PipelineMethod, monkeypatch):
+    """A part has its own rows of the batch: they were judged by the targets of other rows, or by none."""
+    settings = {"steps": 4, "strength": 30.0, "batch_size": 32}
+    wanted = method.generate_targets(KINDS["tree"], None, texts, [7, 107, 207], **settings)
+    monkeypatch.setattr(sampler_module, "_CPU_TOKENS", 3 * LENGTH)
+    assert method.generate_targets(KINDS["tree"], None, texts, [7, 107, 207], **settings) == wanted
 
 
 def test_texts_of_many_targets_from_graphs_are_the_same(fake_gpu) -> None:

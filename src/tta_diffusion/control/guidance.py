@@ -104,6 +104,11 @@ class Guidance:
         return self.config.support == 0 or not all(embeds_only(objective) for objective, _ in self.judging)
 
     @property
+    def by_row(self) -> bool:
+        """True when some objective asks something else of each row, so that a batch must stay whole."""
+        return any(getattr(objective, "by_row", False) for objective, _ in self.objectives)
+
+    @property
     def passes(self) -> int:
         """How often a push asks its objectives, forwards and backwards."""
         return self.config.iterations

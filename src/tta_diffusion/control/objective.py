@@ -99,9 +99,9 @@ class Objective(Protocol):
     """One thing asked of a text. `name` says which in traces and errors.
 
     A class may say `pins_only = True` (it never judges) or `embeds_only = True` (its judgement uses `text.embed` and
-    `text.mask` alone, so that guidance need not look at the whole vocabulary). One that has a `capture_key` promises
-    that its judgement is a function of those and of this key, and never waits for the device: guidance may then replay
-    it from a CUDA graph.
+    `text.mask` alone, so that guidance need not look at the whole vocabulary), or `by_row = True` (it asks something
+    else of each row, by its number in the batch). One that has a `capture_key` promises that its judgement is a
+    function of those and of this key, and never waits for the device: guidance may then replay it from a CUDA graph.
     """
 
     name: str

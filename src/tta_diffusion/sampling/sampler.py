@@ -111,7 +111,8 @@ class Sampler:
             trace: record the trajectory.
             peers: texts that these must not repeat, nor each other; None: each is written for itself.
         """
-        alone = not (start or callback or peers)  # no row needs to know of another
+        by_row = self.guidance is not None and self.guidance.by_row
+        alone = not (start or callback or peers or by_row)  # no row needs to know of another
         if alone and canvas.ids.device.type == "cpu" and canvas.ids.numel() > max(_CPU_TOKENS, canvas.ids.shape[1]):
             return self._sample_in_parts(canvas, randomness, trace)
         state = start or self.process.prior(canvas.ids)

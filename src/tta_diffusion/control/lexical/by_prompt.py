@@ -31,6 +31,7 @@ class ByPrompt:
     name: str = "targets"
     stacks: list[Stack] = field(init=False)
     embeds_only: ClassVar[bool] = True
+    by_row: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         judged = [[pair for pair in own if isinstance(pair[0], LexicalObjective)] for own in self.targets]
