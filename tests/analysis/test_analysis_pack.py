@@ -54,6 +54,18 @@ def test_packed_traces_read_back_in_their_order(tmp_path: Path):
     assert [p.name for p in tmp_path.iterdir()] == ["adaptive.zip"]
 
 
+def test_times_above_the_global_one_are_kept(tmp_path: Path):
+    """As `random`, `centred` and `fixed` give them; beside groups that have none."""
+    trace = make_trace()
+    above = replace(trace, times=np.random.default_rng(0).random(trace.times.shape))
+    for group in ([trace], [above, trace]):
+        append_pack(tmp_path / "random.zip", group, {})
+    for read, saved in zip(load_pack(tmp_path / "random.zip"), [trace, above, trace], strict=True):
+        same(read, saved)
+    groups = read_index(tmp_path / "random.zip")["groups"]
+    assert [group["shares"] for group in groups] == [True, False]
+
+
 def test_a_trace_without_objectives(tmp_path: Path):
     append_pack(tmp_path / "plain.zip", [replace(make_trace(), probability={})] * 2, {})
     assert [trace.probability for trace in load_pack(tmp_path / "plain.zip")] == [{}, {}]

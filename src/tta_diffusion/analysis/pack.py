@@ -4,14 +4,16 @@ A zip archive that grows by groups of traces of one length and one grid of times
 the member `n/name` holds an array of group n for all its texts, compressed by LZMA:
 
     {"format": "tta-traces", "version": 1, "about": {...}, "tokens": {"id": "text"},
-     "groups": [{"u": [...], "objectives": [...], "texts": [{"pinned", "text", "prompt", "seed", "settings"}, ...]}]}
+     "groups": [{"u": [...], "objectives": [...], "shares": true,
+                 "texts": [{"pinned", "text", "prompt", "seed", "settings"}, ...]}]}
 
     ids          x_t - x_{t-1}             importance   in 8 bits
     ids_before   y_t - x_t                 confidence   in 8 bits
     times        u_i / u in 8 bits         probability  in 16 bits: before and after guidance, for each objective
 
 An array (S, L) is laid out position by position, its low bytes before the high ones, so that what does not change is a
-run of zeros. All but `ids_before` are differences along the steps.
+run of zeros. All but `ids_before` are differences along the steps. Where some u_i lies above u, as those of `random`
+do, the times of the group are u_i in 8 bits, and `shares` is false.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ def append_pack(path: Path, traces: list[Trace], about: dict[str, Any]) -> None:
     index["groups"].append(_describe(traces))
     for trace in traces:
         index["tokens"] |= {str(i): text for i, text in trace.tokens.items()}
-    members |= {f"{number}/{name}": data for name, data in _encode(traces).items()}
+    shares = bool(index["groups"][number]["shares"])
+    members |= {f"{number}/{name}": data for name, data in _encode(traces, shares).items()}
     temporary = path.with_name(f".{path.name}.tmp")
     with zipfile.ZipFile(temporary, "w") as archive:
         text = json.dumps(index, ensure_ascii=False, separators=(",", ":"))
@@ -130,27 +133,29 @@ def _describe(traces: list[Trace]) -> dict[str, Any]:
         }
         for trace in traces
     ]
-    return {"u": [round(float(u), 9) for u in first.u], "objectives": list(first.probability), "texts": texts}
+    shares = all(bool((trace.times <= trace.u[:, None] + 1e-6).all()) for trace in traces)
+    times = [round(float(u), 9) for u in first.u]
+    return {"u": times, "objectives": list(first.probability), "shares": shares, "texts": texts}
 
 
-def _encode(traces: list[Trace]) -> dict[str, bytes]:
+def _encode(traces: list[Trace], shares: bool) -> dict[str, bytes]:
     """The members of a group; LZMA takes longest, and threads share it out."""
-    arrays = [_arrays(trace) for trace in traces]
+    arrays = [_arrays(trace, shares) for trace in traces]
     with ThreadPoolExecutor() as pool:
         return dict(zip(DTYPES, pool.map(lambda name: _compress([a[name] for a in arrays]), DTYPES), strict=True))
 
 
-def _arrays(trace: Trace) -> dict[str, np.ndarray]:
+def _arrays(trace: Trace, shares: bool) -> dict[str, np.ndarray]:
     """(S, width) integers in which 0 means: as before."""
     curves = np.array([both[when] for both in trace.probability.values() for when in WHENS])
-    share = trace.times / np.maximum(trace.u, 1e-9)[:, None]
+    times = trace.times / np.maximum(trace.u, 1e-9)[:, None] if shares else trace.times
     ids = trace.ids.astype(np.int32)
     return {
         "ids": _differences(ids),
         "ids_before": trace.ids_before.astype(np.int32) - ids,
         "importance": _differences(_quantise(trace.importance, "u1")),
         "confidence": _differences(_quantise(trace.confidence, "u1")),
-        "times": _differences(_quantise(share, "u1")),
+        "times": _differences(_quantise(times, "u1")),
         "probability": _differences(_quantise(curves.reshape(-1, len(ids)).T, "<u2")),
     }
 
@@ -159,6 +164,7 @@ def _decode(members: dict[str, bytes], group: dict[str, Any], tokens: dict[int, 
     u, texts, objectives = np.array(group["u"]), group["texts"], group["objectives"]
     planes = {name: _expand(data, DTYPES[name], len(texts), len(u)) for name, data in members.items()}
     summed = {name: np.cumsum(plane, axis=1, dtype=plane.dtype) for name, plane in planes.items()}
+    whole = u[:, None] if group.get("shares", True) else 1.0  # older packs have shares alone
     traces = []
     for i, entry in enumerate(texts):
         ids, curves = summed["ids"][i], _unit(summed["probability"][i])
@@ -167,7 +173,7 @@ def _decode(members: dict[str, bytes], group: dict[str, Any], tokens: dict[int, 
                 u=u,
                 ids=ids,
                 ids_before=planes["ids_before"][i] + ids,
-                times=_unit(summed["times"][i]) * u[:, None],
+                times=_unit(summed["times"][i]) * whole,
                 confidence=_unit(summed["confidence"][i]),
                 importance=_unit(summed["importance"][i]),
                 pinned=np.array(entry["pinned"], dtype=bool),
