@@ -10,6 +10,7 @@ import pytest
 from test_bench_helpers import EMPTY_SEED, TASK, Letters, request, scorers
 
 from tta_diffusion.bench.compare import compare, comparison_table
+from tta_diffusion.bench.report import write_report
 from tta_diffusion.bench.results import read_results, read_values, score
 from tta_diffusion.bench.run import run
 from tta_diffusion.bench.store import SAMPLES, Sample, SampleStore
@@ -164,6 +165,8 @@ def test_runs_that_have_grown_since_are_not_compared_by_their_beginning(tmp_path
         run(request(tmp_path / name, limit=2))  # stopped before it is scored
     with pytest.raises(ValueError, match=r"scored when it had 6 texts, now it has 12: run `tta bench score"):
         compare(tmp_path / "a", tmp_path / "b")
+    with pytest.raises(ValueError, match="scored when it had 6 texts"):
+        write_report([tmp_path / "a"], tmp_path / "report.html")
     for name in ("a", "b"):
         score(tmp_path / name, scorers(), show=False)
     assert {c.pairs for c in compare(tmp_path / "a", tmp_path / "b") if c.metric == "dist3"} == {12}

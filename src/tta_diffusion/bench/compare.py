@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tta_diffusion.bench.metrics import METRICS
 from tta_diffusion.bench.record import Record, read_record
-from tta_diffusion.bench.results import CONFIDENCE, read_results, read_values
+from tta_diffusion.bench.results import CONFIDENCE, check_scored, read_results, read_values
 from tta_diffusion.bench.table import Table
 
 Where = tuple[int | str, ...]
@@ -75,16 +75,6 @@ def check_scorers(first: Path, second: Path) -> None:
                 f"the runs were scored differently: {name} is {ours.get(name) or 'missing'} in '{first}', "
                 f"{theirs.get(name) or 'missing'} in '{second}'; run `tta bench score` on both with the same scorers"
             )
-
-
-def check_scored(directory: Path, record: Record) -> None:
-    """A run may have grown since it was scored, and its values are of its beginning."""
-    scored, written = read_results(directory)["texts"], len(record.plan.keys)
-    if scored != written:
-        raise ValueError(
-            f"'{directory}' was scored when it had {scored} texts, now it has {written}: run `tta bench score "
-            f"{directory}` first"
-        )
 
 
 def compare_values(name: str, ours: Values, theirs: Values) -> Comparison | None:

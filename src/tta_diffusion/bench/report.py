@@ -10,7 +10,7 @@ from typing import Any
 from tta_diffusion.bench.metrics import METRICS
 from tta_diffusion.bench.plot import inline_svg, runs_figure, sweep_figure
 from tta_diffusion.bench.record import Record, read_record
-from tta_diffusion.bench.results import read_results, summary_of
+from tta_diffusion.bench.results import check_scored, read_results, summary_of
 from tta_diffusion.bench.store import Sample, SampleStore, chosen
 from tta_diffusion.bench.style import STYLE
 from tta_diffusion.bench.sweep import SWEEP, read_sweep
@@ -31,7 +31,9 @@ class Scored:
 
     @classmethod
     def open(cls, directory: Path) -> Scored:
-        return cls(directory, read_record(directory), read_results(directory))
+        record = read_record(directory)
+        check_scored(directory, record)
+        return cls(directory, record, read_results(directory))
 
 
 def write_report(directories: list[Path], path: Path) -> None:

@@ -174,6 +174,16 @@ def read_results(directory: Path) -> dict[str, Any]:
     return found
 
 
+def check_scored(directory: Path, record: Record) -> None:
+    """A run may have grown since it was scored, and its values are of its beginning."""
+    scored, written = read_results(directory)["texts"], len(record.plan.keys)
+    if scored != written:
+        raise ValueError(
+            f"'{directory}' was scored when it had {scored} texts, now it has {written}: run `tta bench score "
+            f"{directory}` first"
+        )
+
+
 def read_values(directory: Path) -> dict[str, dict[tuple[int | str, ...], float | None]]:
     """Values by metric and by key."""
     read_results(directory)
