@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -94,6 +96,18 @@ def test_another_experiment_is_not_mixed_in(wanted):
         collect(replace(wanted, steps=5))
     with pytest.raises(ValueError, match="begun with another seed"):
         collect(replace(wanted, seed=1))
+
+
+def test_a_model_whose_defaults_changed_does_not_go_on(wanted):
+    copied = shutil.copytree(str(wanted.model), wanted.out.with_name("model"))
+    file, wanted = copied / "denoiser.json", replace(wanted, model=str(copied))
+    collect(wanted)
+    raw = json.loads(file.read_text())
+    file.write_text(json.dumps(raw | {"sampling": {"strength": 3.0, "allocation": "linear"}}))  # both are said
+    collect(wanted)
+    file.write_text(json.dumps(raw | {"sampling": {"top_p": 0.3}}))
+    with pytest.raises(ValueError, match=r"begun with another defaults \({}, now {'top_p': 0.3}\)"):
+        collect(wanted)
 
 
 @pytest.mark.parametrize(

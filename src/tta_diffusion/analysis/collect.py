@@ -7,6 +7,7 @@ their steps: a run that stops when nothing can change any more would leave the l
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ from tta_diffusion.pipeline import TTAPipeline, load_pipeline
 from tta_diffusion.sampling.trace import Trace
 
 TRACES = "traces"
+DEFAULTS = "defaults"  # of the model, used where the settings say nothing
 POLICIES = ("constant", "adaptive:0.6")
 SECONDS_BETWEEN_LINES = 10.0
 
@@ -61,6 +63,7 @@ def collect(wanted: Collection) -> list[Path]:
     plan, keys = choose_texts(task, wanted.texts, wanted.seed)
     model = find_model(wanted.model)
     pipeline = load_pipeline(model, wanted.device, wanted.dtype)
+    own: dict[str, Any] = json.loads(json.dumps(pipeline.denoiser.config.sampling, default=str))
     longest = pipeline.denoiser.config.length
     settings = task.settings | {"max_length": min(task.length or longest, longest), "early_exit": False}
     settings |= wanted.settings | {"steps": wanted.steps, "batch_size": wanted.batch_size}
@@ -73,6 +76,7 @@ def collect(wanted: Collection) -> list[Path]:
         "task": task.name,
         "objective": task.control,
         "settings": {name: value for name, value in settings.items() if name not in (*WORLDLY, "allocation")},
+        DEFAULTS: {k: v for k, v in own.items() if k not in (*settings, *WORLDLY, "allocation")},
         "seed": wanted.seed,
         "dtype": wanted.dtype or "",
     }
@@ -138,7 +142,8 @@ def _missing(path: Path, keys: list[Key], about: dict[str, Any]) -> list[Key]:
         return keys
     index = read_index(path)
     for name, value in about.items():
-        if (old := index["about"].get(name)) != value:
+        unknown = name == DEFAULTS and name not in index["about"]  # packs did not always name them
+        if (old := index["about"].get(name)) != value and not unknown:
             raise ValueError(f"'{path}' was begun with another {name} ({old}, now {value}): choose another --out")
     found = [entry["settings"] for group in index["groups"] for entry in group["texts"]]
     held = {Key(own["prompt_index"], own["label"], own["sample"]) for own in found}
