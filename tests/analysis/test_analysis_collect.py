@@ -110,6 +110,21 @@ def test_a_model_whose_defaults_changed_does_not_go_on(wanted):
         collect(wanted)
 
 
+def test_texts_that_end_early_are_kept_in_groups_of_their_length(wanted, monkeypatch):
+    def cut(*arguments):
+        traces = real(*arguments)
+        traces[0].u, traces[0].probability = traces[0].u[:3], {}
+        for name in ("ids", "ids_before", "times", "confidence", "importance"):
+            setattr(traces[0], name, getattr(traces[0], name)[:3])
+        return traces
+
+    real = module.trajectories
+    monkeypatch.setattr(module, "trajectories", cut)
+    found = load_pack(collect(wanted)[0])
+    assert len(set(keys(found))) == len(found) == 10
+    assert {len(trace.u) for trace in found} == {3, 4}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

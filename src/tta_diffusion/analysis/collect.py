@@ -96,7 +96,8 @@ def collect(wanted: Collection) -> list[Path]:
                 traces = trajectories(pipeline, task, plan, batch, settings | {"allocation": policy}, step)
                 for trace, key in zip(traces, batch.keys, strict=True):
                     trace.settings |= {"label": key.label, "prompt_index": key.prompt, "sample": key.sample}
-                append_pack(path, traces, about | {"policy": policy})
+                for steps in dict.fromkeys(len(trace.u) for trace in traces):  # one, unless texts may end early
+                    append_pack(path, [t for t in traces if len(t.u) == steps], about | {"policy": policy})
     return [path for _, path in jobs]
 
 
