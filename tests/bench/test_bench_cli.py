@@ -214,6 +214,8 @@ def test_wrong_input(
         ([task, *here, "--sweep", "allocation=constant,adaptve"], "Did you mean 'adaptive'?"),
         ([task, *here, "--sweep", "steps=2,3", "--no-score"], "a sweep is a table of scores: leave --no-score out"),
         ([task, "--model", "a", "--model", "b"], "several models need names"),
+        ([task, "--model", "a=b", "--no-score"], "--model a=b: there is no such path, and names are for a sweep"),
+        ([task, "--model", "a=b", "--sweep", "steps=1,2", *NO_MODELS], "names are for a sweep over models"),
         (
             ["topic", *here, "--classifier", judge],
             "has no label 'world' of the task 'topic' (it has: negative, positive)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -148,6 +149,7 @@ def run_task(
         grid = Sweep(f"{request.task.name} sweep", task, parse_axes(sweep))
         _run_sweep(grid, request, models, choice)
     else:
+        _check_named(models, ())
         _run_one(request, choice, score)
 
 
@@ -283,11 +285,23 @@ def _run_sweep(grid: Any, request: Request, models: dict[str, str], choice: Scor
     from tta_diffusion.bench.scorers import make_scorers
     from tta_diffusion.bench.sweep import run_sweep
 
+    _check_named(models, grid.axes)
     out = request.out or DEFAULT_OUT / grid.name.replace(" ", "-")
     table = run_sweep(grid, request, models, make_scorers(choice, request.task), out, choice.encoders)
     if table is not None:
         typer.echo(table.markdown())
         typer.echo(out)
+
+
+def _check_named(models: dict[str, str], axes: Collection[str]) -> None:
+    """Names are for a sweep over models; elsewhere another model would be run in the place of the one that is named."""
+    from tta_diffusion.bench.sweep import MODEL
+
+    if models and MODEL not in axes:
+        name, place = next(iter(models.items()))
+        raise ValueError(
+            f"--model {name}={place}: there is no such path, and names are for a sweep over models: write --model DIR"
+        )
 
 
 def _models(given: list[str] | None) -> tuple[str | None, dict[str, str]]:
