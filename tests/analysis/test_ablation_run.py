@@ -99,6 +99,13 @@ def numbers(folder: Path) -> dict[tuple[str, ...], dict[str, str]]:
     return {tuple(row[name] for name in ("steps", "feedback", "policy", "what", "metric")): row for row in rows}
 
 
+def test_a_cell_remembers_what_it_was_scored_with(done: Done) -> None:
+    """For `tta bench score`, which would else take the standard scorers for all of it."""
+    kept = json.loads((done.folder / CELL.name / "scorers.json").read_text())
+    assert [Path(judge).name for judge in kept["classifiers"]] == ["judge"]
+    assert Path(kept["perplexity"]).name == Path(kept["asked"]).name == "causal"
+
+
 def files(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 

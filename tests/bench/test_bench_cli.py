@@ -123,6 +123,9 @@ def test_a_sweep(task: Path, judge: Path, model_directory: Path, tmp_path: Path)
     assert (out / "plot.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in (out / "plot.svg").read_text()
     config = json.loads((out / "points" / "strength=20_allocation=linear" / "run.json").read_text())
+    assert bench("score", out / "points" / "strength=0_allocation=linear", "--scorer", "none") == 0
+    scored = json.loads((out / "points" / "strength=0_allocation=linear" / "results.json").read_text())
+    assert list(scored["scorers"]) == [f"classifier-{judge.name}"], "what the sweep was scored with is remembered"
     assert config["used"] == {
         "steps": 2,
         "allocation": "linear",

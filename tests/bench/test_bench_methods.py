@@ -121,6 +121,7 @@ def run_it(place: Path, wanted: MethodsTable, **work: Any) -> str:
 
 def test_columns_are_the_papers_and_the_gap_is_said(place: Path) -> None:
     shown = run_it(place, table(place))
+    assert (place / "out" / "task" / "ours" / "scorers.json").is_file(), "what it was scored with is remembered"
     header = shown.splitlines()[0]
     assert [cell.split(" ")[0] for cell in header.strip("| ").split(" | ")] == [
         "texts", "Acc", "PPL", "Dist-3", "S-BL", "s/text",

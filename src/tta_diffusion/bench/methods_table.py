@@ -147,6 +147,8 @@ def run_table(
                 tune(work.tuning, request, task, choice, out / task.name)
             chosen = read_tuned(out / task.name).get(plain(entry.name), {}).get("settings", {})
             one_row(replace(request, settings=chosen | request.settings), table, work, scorers.get(task.name), world)
+            if work.scored and world.rank == 0 and request.out is not None and (request.out / RESULTS).is_file():
+                choice_of(table, task, choice).note(request.out)
         rows = [out / task.name / plain(entry.name) for entry in table.methods]
         done = [row for row in rows if (row / RESULTS).is_file()]
         if world.main and done:

@@ -51,6 +51,10 @@ class ScorerChoice:
         names = ("perplexity", "classifiers", "toxicity", "asked", "encoders")
         write_json(directory / CHOICE, {name: getattr(self, name) for name in names})
 
+    def note(self, directory: Path) -> None:
+        """Of a run that another command scored, so that `tta bench score` forgets none of it."""
+        self.remembered(directory).keep(directory)
+
 
 def make_scorers(choice: ScorerChoice, task: Task) -> list[Scorer]:
     """The scorers that the task's metrics need, checked. Without classifiers a language model alone finds the label."""

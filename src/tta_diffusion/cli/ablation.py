@@ -76,6 +76,8 @@ def ablation(
         cells, left_out = write_cells(plan, request, out) if write else (read_cells(folder), "")
         if score:
             score_all(folder, cells, scorers)
+            for cell in cells:
+                choice.note(folder / cell.name)
             rows = read_rows(folder)
             typer.echo(write_summary(folder, rows))
             draw(folder, rows)

@@ -283,12 +283,14 @@ def _score(out: Path, choice: ScorerChoice) -> None:
 def _run_sweep(grid: Any, request: Request, models: dict[str, str], choice: ScorerChoice) -> None:
     from tta_diffusion.bench.run import DEFAULT_OUT
     from tta_diffusion.bench.scorers import make_scorers
-    from tta_diffusion.bench.sweep import run_sweep
+    from tta_diffusion.bench.sweep import read_sweep, run_sweep
 
     _check_named(models, grid.axes)
     out = request.out or DEFAULT_OUT / grid.name.replace(" ", "-")
     table = run_sweep(grid, request, models, make_scorers(choice, request.task), out, choice.encoders)
     if table is not None:
+        for point in read_sweep(out)["points"]:
+            choice.note(out / point["directory"])
         typer.echo(table.markdown())
         typer.echo(out)
 
