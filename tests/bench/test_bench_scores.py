@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from test_bench_helpers import EMPTY_SEED, TASK, Letters, request, scorers
 
-from tta_diffusion.bench.compare import compare, comparison_table
+from tta_diffusion.bench.compare import compare, compare_values, comparison_table
 from tta_diffusion.bench.report import write_report
 from tta_diffusion.bench.results import read_results, read_values, score
 from tta_diffusion.bench.run import run
@@ -143,6 +143,17 @@ def test_pairs(tmp_path: Path, scored: Path) -> None:
     assert row[3] == "-6.0"
     assert row[-1] == "A"
     assert "27" in row
+
+
+def test_one_prompt_says_nothing_of_others() -> None:
+    """Its mean is the same in every resample of prompts: that is no interval that leaves out 0."""
+    ours = {(0, "bad", i): 0.1 * i for i in range(4)}
+    found = compare_values("dist3", ours, {where: 0.5 + 0.2 * value for where, value in ours.items()})
+    assert found is not None
+    assert found.high < 0
+    assert found.prompt_low == found.prompt_high
+    (row,) = comparison_table([found], ("one", "two")).rows
+    assert row[-4:] == ("–", "–", "4", "–")
 
 
 def test_pairs_that_are_none(tmp_path: Path, scored: Path) -> None:

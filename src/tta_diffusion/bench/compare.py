@@ -131,8 +131,8 @@ def comparison_table(comparisons: list[Comparison], titles: tuple[str, str]) -> 
                 metric.shown(c.difference, "+"),
                 f"[{low}, {high}]",
                 f"{c.p_value:.4f}",
-                f"[{prompt_low}, {prompt_high}]",
-                f"{c.prompt_p_value:.4f}",
+                "–" if single_prompt(c) else f"[{prompt_low}, {prompt_high}]",
+                "–" if single_prompt(c) else f"{c.prompt_p_value:.4f}",
                 str(c.pairs),
                 verdict(c),
             )
@@ -145,7 +145,14 @@ def comparison_table(comparisons: list[Comparison], titles: tuple[str, str]) -> 
     return Table(header, tuple(rows), len(rows), tuple(notes))
 
 
+def single_prompt(c: Comparison) -> bool:
+    """The values of one prompt alone say nothing of others: there is no interval over prompts."""
+    return c.prompt_low == c.prompt_high and c.low < c.high
+
+
 def verdict(c: Comparison) -> str:
+    if single_prompt(c):
+        return "–"
     low, high = min(c.low, c.prompt_low), max(c.high, c.prompt_high)
     if low <= 0 <= high:
         return "–"
