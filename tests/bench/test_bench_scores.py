@@ -14,7 +14,7 @@ from tta_diffusion.bench.report import write_report
 from tta_diffusion.bench.results import read_results, read_values, score
 from tta_diffusion.bench.run import run
 from tta_diffusion.bench.store import SAMPLES, Sample, SampleStore
-from tta_diffusion.bench.table import TABLE, write_table
+from tta_diffusion.bench.table import TABLE, make_table, write_table
 from tta_diffusion.common.progress import Progress
 
 
@@ -65,6 +65,17 @@ def test_the_table_shows_failures(scored: Path) -> None:
     table = (scored / TABLE).read_text()
     assert "3 of 30 texts are empty" in table
     assert "|  | texts | Acc ↑ | Avg tox ↓ |" in table
+
+
+def test_a_table_says_which_rows_were_scored_otherwise(scored: Path) -> None:
+    ours = read_results(scored)
+    other = ours | {"title": "other", "scorers": ours["scorers"] | {"classifier-b": "letters 2", "perplexity": "x"}}
+    titles = ours["title"]
+    assert [note for note in make_table([ours, other], "").notes if note.startswith("Not to be compared")] == [
+        f"Not to be compared: accuracy is by letters 1 in {titles}, by letters 1 and letters 2 in other.",
+        f"Not to be compared: perplexity is by letters 1 in {titles}, by x in other.",
+    ]
+    assert not any(note.startswith("Not to be") for note in make_table([ours, ours], "").notes)
 
 
 def test_scores_are_cached(tmp_path: Path) -> None:

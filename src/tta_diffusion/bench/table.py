@@ -48,6 +48,7 @@ def make_table(runs: list[dict[str, Any]], paper: str, columns: Sequence[str] = 
         if any(run["scorers"] for run in runs)
         else "No scorer model was used.",
     ]
+    notes += scored_otherwise(runs)
     known = {name: right for run in runs for name, right in run.get("reliability", {}).items()}
     if known:
         notes.append(
@@ -65,6 +66,23 @@ def make_table(runs: list[dict[str, Any]], paper: str, columns: Sequence[str] = 
         caveat = "" if beside.same_scorers else f" {CAVEAT}"
         notes.append(f"Paper: {beside.source}{f'; {beside.note}' if beside.note else ''}.{caveat}")
     return Table(header, tuple(rows), len(runs), tuple(notes))
+
+
+def scored_otherwise(runs: list[dict[str, Any]]) -> list[str]:
+    """Rows whose numbers of one column are of other scorers: they stand in one table, but cannot be compared."""
+    kinds: dict[str, dict[str, list[str]]] = {}
+    for run in runs:
+        by_kind: dict[str, list[str]] = {}
+        for name, who in sorted(run["scorers"].items()):  # accuracy is a mean over all classifiers
+            by_kind.setdefault("accuracy" if name.startswith("classifier") else name, []).append(who)
+        for kind, who in by_kind.items():
+            kinds.setdefault(kind, {}).setdefault(" and ".join(who), []).append(run["title"])
+    said = {
+        kind: ", by ".join(f"{who} in {', '.join(titles)}" for who, titles in found.items())
+        for kind, found in kinds.items()
+        if len(found) > 1
+    }
+    return [f"Not to be compared: {kind} is by {by}." for kind, by in said.items()]
 
 
 def cell(name: str, summary: Summary | None) -> str:
