@@ -17,6 +17,8 @@ from tta_diffusion.control.lexical.objectives import TreeObjective
 from tta_diffusion.control.lexical.trees import read_target
 from tta_diffusion.control.objective import SoftText
 from tta_diffusion.control.parse import ControlLibrary, parse_controls
+from tta_diffusion.denoiser.config import DenoiserConfig
+from tta_diffusion.denoiser.token_model import TokenDenoiser
 from tta_diffusion.pipeline import TTAPipeline
 from tta_diffusion.sampling import sampler as sampler_module
 from tta_diffusion.sampling.graphed_prediction import CACHES
@@ -109,6 +111,21 @@ def test_a_cpu_that_writes_in_parts_keeps_each_text_with_its_target(texts: int, 
     wanted = method.generate_targets(KINDS["tree"], None, texts, [7, 107, 207], **settings)
     monkeypatch.setattr(sampler_module, "_CPU_TOKENS", 3 * LENGTH)
     assert method.generate_targets(KINDS["tree"], None, texts, [7, 107, 207], **settings) == wanted
+
+
+def test_neighbours_of_texts_with_targets_of_their_own_are_judged_one_target_at_a_time(library, tokenizer, tmp_path):
+    """Guidance that scores all neighbours shows objectives other rows than those of the batch."""
+    torch.manual_seed(0)
+    own = {"regime": "uniform", "schedule": "linear", "self_conditioning": "none"}
+    denoiser = TokenDenoiser(DenoiserConfig(tiny_backbone(len(tokenizer)), LENGTH, **own)).eval()
+    library.networks[SPANS].save(tmp_path / SPANS)
+    discrete = PipelineMethod(TTAPipeline(denoiser, tokenizer, tmp_path), None)
+    targets, settings = KINDS["tree"][1:], {"steps": 2, "strength": 8.0, "guidance_form": "exact"}
+    together = discrete.generate_targets(targets, None, 1, [3, 103], **settings)
+    alone = [discrete.generate([""], t, 1, seed, **settings) for t, seed in zip(targets, (3, 103), strict=True)]
+    assert together == [text for texts in alone for text in texts]
+    with pytest.raises(ValueError, match="give one target a call, or take first-order"):
+        discrete.pipeline(["", ""], control=[ByPrompt(targets_of("tree", library)[1:])], **settings)
 
 
 def test_texts_of_many_targets_from_graphs_are_the_same(fake_gpu) -> None:

@@ -79,6 +79,13 @@ class NeighbourGuidance(Guidance):
     passes: ClassVar[int] = 1
     capture_key: ClassVar[None] = None
 
+    def __post_init__(self) -> None:
+        if self.exact and self.by_row:
+            raise ValueError(
+                "guidance_form='exact' judges the neighbours of a text outside its batch, where prompts with targets "
+                "of their own are told apart by their row: give one target a call, or take first-order"
+            )
+
     def push(
         self, logits: Logits, canvas: Canvas, u: float, strength: float | Tensor, state: State | None = None
     ) -> tuple[Guided, list[Check]]:

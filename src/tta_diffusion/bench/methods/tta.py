@@ -53,12 +53,13 @@ class PipelineMethod(Method):
     def generate_targets(
         self, targets: Sequence[str], control: str | None, num_samples: int, seeds: Sequence[int], **settings: Any
     ) -> list[str]:
-        """In one batch; targets of different kinds one after the other."""
+        """In one batch; targets of different kinds one after the other, and those that neighbours are judged by."""
         from tta_diffusion.control.lexical.by_prompt import ByPrompt
         from tta_diffusion.control.parse import parse_controls
 
         own = [parse_controls(split(target), self.pipeline.library) for target in targets]
-        if len({tuple(type(objective) for objective, _ in each) for each in own}) > 1:
+        exact = self.pipeline.defaults.override(settings).guidance_form == "exact"
+        if exact or len({tuple(type(objective) for objective, _ in each) for each in own}) > 1:
             return super().generate_targets(targets, control, num_samples, seeds, **settings)
         asked: list[Any] = [ByPrompt(own), *([control] if control else [])]
         prompts = [""] * len(targets)
