@@ -14,6 +14,7 @@ from tta_diffusion.diffusion.discrete import DiscreteState, hidden, noised, unif
 from tta_diffusion.diffusion.masked import MaskedProcess, mask_chance, ranks, tilted_chance
 from tta_diffusion.diffusion.uniform import UniformProcess, bridge, posterior
 from tta_diffusion.tokens.logits import DenseLogits, TiltedLogits
+from tta_diffusion.tokens.projection import ProjectionConfig
 
 V, L, MASK = 3, 2, 3
 TEXTS = torch.tensor(list(itertools.product(range(V), repeat=L)))  # (9, 2)
@@ -180,9 +181,22 @@ def test_a_tilt_favours_writing_what_it_favours() -> None:
     assert float(found) == pytest.approx(float(weights[..., -1] / weights.sum()), rel=1e-5)
 
 
-def test_a_tilted_step_of_the_uniform_process_is_the_tilted_posterior() -> None:
+@pytest.mark.parametrize(
+    ("left", "mixed"),  # settings of the projection, and the prediction that is mixed over
+    [
+        ({}, [0.5, 0.2, 0.3]),
+        ({"top_p": 0.7}, [0.5 / 0.7, 0.2 / 0.7, 0.0]),  # after the push token 1 is the likeliest, then 0
+        ({"top_k": 1}, [0.0, 1.0, 0.0]),
+        ({"temperature": 0.5}, [25 / 38, 4 / 38, 9 / 38]),
+        ({"temperature": 0.0}, [0.0, 1.0, 0.0]),
+    ],
+    ids=str,
+)
+def test_a_tilted_step_of_the_uniform_process_is_the_tilted_posterior(left: dict, mixed: list[float]) -> None:
+    """What the draft cannot be is left out of the mixture, too."""
     count = 40_000
-    process, prediction = UniformProcess(V), torch.tensor([0.5, 0.2, 0.3])
+    process = UniformProcess(V, projection=ProjectionConfig(**{"top_p": 1.0, **left}))
+    prediction = torch.tensor([0.5, 0.2, 0.3])
     tilt = torch.tensor([0.0, 1.5, -1.0])
     state = DiscreteState(
         torch.zeros(count, 1, dtype=torch.int64), torch.full((count, 1), 0.8).double(), torch.zeros(count, 1).long()
@@ -191,6 +205,6 @@ def test_a_tilted_step_of_the_uniform_process_is_the_tilted_posterior() -> None:
     levels = torch.full((count, 1), 0.4, dtype=torch.float64)
     after = process.advance(state, logits, torch.ones(count, 1).long(), levels, seeds(count), 0)
     alpha = (process.alpha_bar(t[:1]) for t in (state.times, levels))
-    exact = posterior(prediction.double().view(1, 1, V), torch.tensor([[0]]), *alpha)[0, 0] * tilt.exp()
+    exact = posterior(torch.tensor(mixed).double().view(1, 1, V), torch.tensor([[0]]), *alpha)[0, 0] * tilt.exp()
     found = torch.bincount(after.noisy.flatten(), minlength=V) / count
     assert torch.allclose(found.double(), exact / exact.sum(), atol=0.01)

@@ -11,6 +11,7 @@ has its own level s_i, so its own chance to keep, to take or to lose its token.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -26,7 +27,7 @@ from tta_diffusion.diffusion.discrete import (
     uniform_gain,
 )
 from tta_diffusion.tokens.logits import Logits, TiltedLogits
-from tta_diffusion.tokens.projection import ProjectionConfig, project, project_rows
+from tta_diffusion.tokens.projection import ProjectionConfig, narrowed, project, project_rows
 
 _ALL = ProjectionConfig(top_p=1.0)
 _CLEAN = 1e-9  # noise that is left to a clean token, where its share divides
@@ -63,7 +64,8 @@ class UniformProcess(DiscreteProcess):
         draws = randomness.uniform(step, TRANSITION, draft.shape[1], 2)
         noisy = bridge(before, draft, now, later, draws, self.vocab_size)
         if isinstance(logits, TiltedLogits):
-            tilted = logits.next_state(lambda clean: posterior(clean, before, now, later))
+            kept = partial(narrowed, logits=logits.values, config=self.projection)
+            tilted = logits.next_state(lambda clean: posterior(kept(clean), before, now, later))
             drawn = project_rows(tilted, draws[..., 0], _ALL)
             noisy = torch.where((levels < state.times) & (state.times > 0), drawn, noisy)
         return DiscreteState(draft, levels, noisy)

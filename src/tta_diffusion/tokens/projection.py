@@ -39,6 +39,11 @@ class ProjectionConfig:
         if not self.temperature >= 0:
             raise ValueError(f"temperature must be at least 0, got {self.temperature}")
 
+    @property
+    def whole(self) -> bool:
+        """True where nothing is left out."""
+        return self.top_p == 1 and not self.top_k and self.temperature == 1
+
 
 def project(logits: Logits, uniform: Tensor, config: ProjectionConfig) -> Tensor:
     """Token ids (B, L) drawn from a prediction with uniform numbers (B, L) in (0, 1)."""
@@ -69,6 +74,29 @@ def project_rows(logits: Tensor, uniform: Tensor, config: ProjectionConfig) -> T
         if not len(pending):
             break
     return ids.view(uniform.shape)
+
+
+def narrowed(probs: Tensor, logits: Tensor, config: ProjectionConfig) -> Tensor:
+    """Probabilities (B, L, V) at the temperature, without the tokens that a draw from logits (B, L, V) leaves out."""
+    if config.whole:
+        return probs
+    inside = _nucleus(logits, config)
+    if config.temperature not in (0, 1):
+        probs = probs ** (1 / config.temperature)
+    probs = probs.masked_fill(~inside, 0.0)
+    return probs / probs.sum(-1, keepdim=True)
+
+
+def _nucleus(logits: Tensor, config: ProjectionConfig) -> Tensor:
+    """(B, L, V) True for the tokens that `project_rows` may draw."""
+    if config.temperature == 0:
+        return torch.zeros_like(logits, dtype=torch.bool).scatter_(-1, logits.argmax(-1, keepdim=True), True)
+    probs, order = (logits.double() / config.temperature).softmax(-1).sort(-1, descending=True)
+    if config.top_k:
+        probs[..., config.top_k :] = 0.0
+    mass = probs.cumsum(-1)
+    inside = (probs > 0) & (mass - probs < config.top_p * mass[..., -1:])
+    return torch.zeros_like(inside).scatter_(-1, order, inside)
 
 
 def _project_top(top: TopLogits, uniform: Tensor, config: ProjectionConfig) -> Tensor:
