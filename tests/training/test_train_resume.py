@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import random
@@ -127,3 +128,16 @@ def test_no_lines_of_repeated_steps(corpus: Path, tmp_path: Path) -> None:
         file.write('{"step": 9, "texts": ["half a }')
     train(config)
     assert losses(tmp_path / "out") == expected
+
+
+def test_controls_stay_in_the_model_of_a_run_that_goes_on(corpus: Path, tmp_path: Path) -> None:
+    """Classifiers are trained into `model/controls`; the run's next model takes the place of what it wrote alone."""
+    model = tmp_path / "out" / "model"
+    train(make_config(corpus, tmp_path / "out", optim={"steps": 2}))
+    (model / "controls" / "sentiment").mkdir(parents=True)
+    (model / "controls" / "sentiment" / "config.json").write_text("{}")
+    (model / "left").write_text("of another version")
+    train(make_config(corpus, tmp_path / "out", optim={"steps": 3}))
+    assert json.loads((model / "run.json").read_text())["step"] == 3
+    assert (model / "controls" / "sentiment" / "config.json").read_text() == "{}"
+    assert not (model / "left").exists()

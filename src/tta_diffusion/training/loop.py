@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tta_diffusion.data.store import MixtureSampler, TokenStore
 from tta_diffusion.data.tokenizer import load_tokenizer
-from tta_diffusion.pipeline import TTAPipeline
+from tta_diffusion.pipeline import CONTROLS, TTAPipeline
 from tta_diffusion.training import checkpoints
 from tta_diffusion.training.batches import MicroBatch, check_shares, stream
 from tta_diffusion.training.config import TrainConfig
@@ -199,13 +199,15 @@ class Run:
         self.group.barrier()
 
     def export(self) -> Path:
-        """The averaged weights as a model directory: denoiser, tokenizer, card."""
+        """The averaged weights as a model directory: denoiser, tokenizer, card, and the controls of the one before."""
         target, temporary = self.out / MODEL, self.out / f".{MODEL}.tmp"
         averaged = self.state.tensors().get("ema") or self.state.tensors()["weights"]
         if self.group.main:
             shutil.rmtree(temporary, ignore_errors=True)
             with checkpoints.no_half(temporary, f"the model was not written to '{target}', the checkpoints are intact"):
                 self._write_model(temporary, averaged)
+                if (target / CONTROLS).is_dir():
+                    shutil.copytree(target / CONTROLS, temporary / CONTROLS)
             shutil.rmtree(target, ignore_errors=True)
             os.replace(temporary, target)
         self.group.barrier()
