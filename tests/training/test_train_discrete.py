@@ -192,7 +192,7 @@ def test_going_on_from_a_simplex_model_keeps_its_weights(corpus: Path, tmp_path:
     ("groups", "message"),
     [
         ({"model": {"regime": "unifrom"}}, "Unknown diffusion regime 'unifrom'. Did you mean 'uniform'"),
-        ({"model": {"regime": "uniform"}, "condition": {"rollout": 0.5}}, "leave rollout out"),
+        ({"model": {"regime": "uniform"}, "condition": {"rollout": 0.5}}, "leave condition.rollout"),
     ],
 )
 def test_errors_are_one_sentence(groups: dict, message: str, corpus: Path, tmp_path: Path) -> None:

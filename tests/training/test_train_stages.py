@@ -113,6 +113,17 @@ def test_bad_stages_fail_before_anything_runs(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("regime", ["gaussian", "uniform", "masked"])
+def test_a_stage_that_the_regime_does_not_know_fails_before_the_base_run(
+    corpus: Path, tmp_path: Path, regime: str
+) -> None:
+    model = {"regime": regime, "self_conditioning": "none", "embedding_width": 8}
+    config = make_config(corpus, tmp_path / "out", model=model, stages=STAGES)
+    with pytest.raises(ValueError, match=f"'{regime}' is trained on noised truth alone: leave .* stages of the form"):
+        train_all(config, ALONE)
+    assert not (tmp_path / "out").exists()
+
+
 def test_one_stage_on_several_grids(corpus: Path, tmp_path: Path) -> None:
     stage = {"grid": [4, 10], "steps": 2, "form": "rollout", "spacing": "information"}
     config = make_config(corpus, tmp_path / "out", optim={"steps": 2}, stages=[stage], weights={"toy": 0.7})

@@ -21,7 +21,7 @@ from tta_diffusion.training.distributed import Group, forget_gathered, paralleli
 from tta_diffusion.training.lengths import open_data
 from tta_diffusion.training.log import RunLog
 from tta_diffusion.training.record import check_same_data, check_same_model, describe, model_card, write_record
-from tta_diffusion.training.regimes import TRAINING
+from tta_diffusion.training.regimes import regime_of
 from tta_diffusion.training.state import TrainState
 from tta_diffusion.training.throughput import Stopwatch, flops_per_token, peak_flops
 from tta_diffusion.training.times import TimeSampler, learning_rate, training_grids
@@ -35,7 +35,7 @@ class Run:
 
     def __init__(self, config: TrainConfig, group: Group | None = None) -> None:
         self.config, self.group = config, group or setup()
-        self.out, self.regime = Path(config.out), TRAINING.get(config.model.regime)
+        self.out, self.regime = Path(config.out), regime_of(config)
         check_shares(config, self.group)
         self.store = TokenStore.open(config.data)
         self.data = open_data(self.store, config)

@@ -30,6 +30,7 @@ class TrainingRegime:
 
     build: Callable[[TrainConfig, TokenStore], Any]  # the denoiser that a run starts from
     objective: Callable[[Any], TrainingObjective]  # what a denoiser is trained for
+    rollout: bool = True  # whether it can be trained on the sampler's own output
 
 
 TRAINING: Registry[TrainingRegime] = Registry("diffusion regime")
@@ -42,6 +43,17 @@ def _gaussian(config: TrainConfig, store: TokenStore) -> EmbeddingDenoiser:
     return start_from(EmbeddingDenoiser, config, store, own)
 
 
-TRAINING.register("gaussian")(TrainingRegime(_gaussian, GaussianObjective))
-TRAINING.register("uniform")(TrainingRegime(build_tokens, UniformObjective))
-TRAINING.register("masked")(TrainingRegime(build_tokens, MaskedObjective))
+TRAINING.register("gaussian")(TrainingRegime(_gaussian, GaussianObjective, rollout=False))
+TRAINING.register("uniform")(TrainingRegime(build_tokens, UniformObjective, rollout=False))
+TRAINING.register("masked")(TrainingRegime(build_tokens, MaskedObjective, rollout=False))
+
+
+def regime_of(config: TrainConfig) -> TrainingRegime:
+    """The regime of a run, which must know what the run asks of it."""
+    regime = TRAINING.get(config.model.regime)
+    if config.condition.rollout and not regime.rollout:
+        raise ValueError(
+            f"the regime '{config.model.regime}' is trained on noised truth alone: leave condition.rollout and stages "
+            "of the form rollout out"
+        )
+    return regime

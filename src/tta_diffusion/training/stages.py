@@ -17,6 +17,7 @@ from tta_diffusion.training.config import Stage, TrainConfig
 from tta_diffusion.training.distributed import Group
 from tta_diffusion.training.loop import MODEL, Run
 from tta_diffusion.training.record import RECORD, check_same_model
+from tta_diffusion.training.regimes import regime_of
 
 ROLLOUT_SHARE = 0.5
 
@@ -43,6 +44,8 @@ def stage_configs(config: TrainConfig) -> list[TrainConfig]:
         )
     if len({run.out for run in runs}) < len(runs):
         raise ValueError("stages: two of them have the same grid and form")
+    for run in runs:
+        regime_of(run)  # what a stage cannot do is an error now, not after the base run
     return runs
 
 

@@ -70,8 +70,6 @@ class DiscreteObjective(TrainingObjective):
 
 def build_tokens(config: TrainConfig, store: TokenStore) -> TokenDenoiser:
     """The token denoiser of `config.model`."""
-    if config.condition.rollout or any(dict(stage).get("form") == "rollout" for stage in config.stages):
-        raise ValueError(f"the regime '{config.model.regime}' is trained on noised truth alone: leave rollout out")
     own: dict[str, Any] = {"self_conditioning": "none"}
     if config.model.regime == "masked":
         if "mask" not in store.special_ids:
