@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,22 @@ def test_what_is_finished_is_skipped(corpus: Path, tmp_path: Path, seen: list[tu
     assert {p: p.stat().st_mtime_ns for p in out.rglob("*")} == before
     train_all(make_config(corpus, out, optim={"steps": 4}, stages=STAGES), ALONE)
     assert len(seen) == 2 * 4  # the new stage alone
+
+
+def test_a_stage_is_not_kept_where_the_run_before_it_goes_on(
+    corpus: Path, tmp_path: Path, seen: list[tuple[Any, ...]]
+) -> None:
+    """More steps of the base, or a stage put before another: the later one would be of an earlier model."""
+    out = tmp_path / "out"
+    train_all(make_config(corpus, out, optim={"steps": 4}, stages=STAGES[1:]), ALONE)
+    seen.clear()
+    for steps, stages, before in ((6, STAGES[1:], "base"), (4, STAGES, "reduced-20-forward")):
+        config = make_config(corpus, out, optim={"steps": steps}, stages=stages)
+        with pytest.raises(ValueError, match=f"reduced-5-rollout' has begun, but .*{before}' before it is not"):
+            train_all(config, ALONE)
+    assert not seen
+    shutil.rmtree(out / "reduced-5-rollout")
+    assert train_all(config, ALONE) == out / "reduced-5-rollout" / "model"
 
 
 def test_a_run_that_ran_out_of_time_is_not_finished(corpus: Path, tmp_path: Path) -> None:

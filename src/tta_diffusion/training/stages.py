@@ -55,7 +55,9 @@ def train_all(config: TrainConfig, group: Group | None = None) -> Path:
     Where `run.minutes` ends a run before its last step, the stages after it wait for the next call.
     """
     result = Path(config.out)
-    for run in stage_configs(config):
+    runs = stage_configs(config)
+    check_order(runs)
+    for run in runs:
         result = Path(run.out) / MODEL
         if finished(run):
             check_same_model(Path(run.out), run)
@@ -64,6 +66,17 @@ def train_all(config: TrainConfig, group: Group | None = None) -> Path:
         if not finished(run):
             break
     return result
+
+
+def check_order(runs: list[TrainConfig]) -> None:
+    """Where a run has steps left, no stage after it has begun: it would keep what it learnt from an earlier model."""
+    for place, run in enumerate(runs):
+        for later in () if finished(run) else runs[place + 1 :]:
+            if (Path(later.out) / RECORD).is_file():
+                raise ValueError(
+                    f"the stage '{later.out}' has begun, but '{run.out}' before it is not finished: delete the stage "
+                    "to train it again, put back the model it went on from, or choose another output directory"
+                )
 
 
 def finished(run: TrainConfig) -> bool:
