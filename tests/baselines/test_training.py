@@ -143,6 +143,7 @@ def test_wrong_requests(folder: Path, toy: Task, tmp_path: Path) -> None:
         (request("sampling"), "Unknown trained baseline 'sampling'"),
         (request(stepz=3), "Did you mean 'steps'"),
         (request(steps=0), "steps must be at least 1"),
+        (request(clip=0.0), "clip must be above 0"),
         (request(precision="fp8"), "precision must be bf16 or fp32"),
         (request(out=folder / "made" / "gedi"), "finished already"),
         (request(out=folder / "made" / "other", length=12), "have the length 16, not 12"),

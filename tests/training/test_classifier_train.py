@@ -283,6 +283,10 @@ def test_a_run_that_fails_leaves_nothing(data: Path, tmp_path: Path) -> None:
         ({"run": {"precision": "fp8"}}, "must be bf16 or fp32"),
         ({"run": {"log_every": 0}}, "run.log_every must be 1 or more, got 0"),
         ({"run": {"eval_batch": 0}}, "run.eval_batch must be 1 or more, got 0"),
+        ({"optim": {"clip": 0}}, "optim.clip must be above 0 .* nothing is learnt"),
+        ({"optim": {"cut": 5}}, "optim.cut must lie between 0 and 1, got 5.0"),
+        ({"optim": {"label_smoothing": 3}}, "optim.label_smoothing must lie between 0 and 1"),
+        ({"optim": {"ema": 2}}, r"optim.ema must be 0 \(off\) or more and below 1"),
         ({"run": {"device": "cuda:99"}}, "there is no "),
     ],
 )

@@ -119,6 +119,7 @@ def test_a_run_that_ran_out_of_time_is_not_finished(corpus: Path, tmp_path: Path
         ([{"grid": 20, "steps": 3, "from": "sampler"}], "Unknown key 'stages.from'. Did you mean 'form'?"),
         ([{"grid": 20}], "Missing key 'stages.steps'"),
         ([{"grid": 20, "steps": 3, "form": "teacher"}], "the form of a stage is one of forward, rollout"),
+        ([{"grid": -20, "steps": 3}], "time.grid must be at least 1"),
         ([{"grid": 20, "steps": 3}, {"grid": 20, "steps": 5}], "two of them have the same grid and form"),
     ],
 )

@@ -15,12 +15,19 @@ CHOICES = {
     "run.precision": ("bf16", "fp32"),
     "run.sharding": ("ddp", "fsdp"),
 }
-AT_LEAST_ONE = ("optim.steps", "optim.batch", "optim.micro_batch", "run.save_every", "run.eval_every", "run.log_every")
+AT_LEAST_ONE = (
+    *("optim.steps", "optim.batch", "optim.micro_batch"),
+    *("run.save_every", "run.keep", "run.eval_every", "run.eval_batches", "run.sample_steps", "run.log_every"),
+)
+NOT_NEGATIVE = ("optim.warmup", "condition.pad_weight", "run.samples")
 SHARES = (
     "time.allocation_share",
     "time.independent_share",
     "time.settled_share",
     "time.loss_aware_share",
+    "condition.prefix_share",
+    "condition.self_condition",
+    "condition.rollout",
     "condition.label_dropout",
 )
 LABELLED = ("uniform", "masked")  # regimes whose networks can be told labels
@@ -168,6 +175,13 @@ class TrainConfig:
         for path in AT_LEAST_ONE:
             if (value := self._setting(path)) < 1:
                 raise ValueError(f"{path} must be at least 1, got {value}")
+        for path in NOT_NEGATIVE:
+            if (value := self._setting(path)) < 0:
+                raise ValueError(f"{path} must be 0 or more, got {value}")
+        if not 0 <= self.optim.ema < 1:
+            raise ValueError(f"optim.ema must be 0 (off) or more and below 1, got {self.optim.ema}")
+        if not self.optim.clip > 0:
+            raise ValueError(f"optim.clip must be above 0 (.inf: no limit), got {self.optim.clip}: nothing is learnt")
         if self.optim.batch % self.optim.micro_batch:
             raise ValueError(
                 f"optim.batch ({self.optim.batch}) must be a multiple of optim.micro_batch ({self.optim.micro_batch})"
@@ -185,6 +199,8 @@ class TrainConfig:
         if self.short and not (0 <= self.short.share <= 1 and not self.model.labels):
             raise ValueError("short.share must be between 0 and 1, and short sequences have no labels")
         GRIDS.get(self.time.spacing)
+        if self.time.grid is not None and min(self.time.grids, default=0) < 1:
+            raise ValueError(f"time.grid must be at least 1 (null: none), or a list of such, got {self.time.grid}")
         if self.time.sampler == "grid" and not self.time.grid:
             raise ValueError("time.sampler 'grid' needs time.grid, the number of steps T")
 

@@ -44,6 +44,8 @@ class FitSettings:
         for name in ("steps", "batch"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not self.clip > 0:
+            raise ValueError(f"clip must be above 0 (.inf: no limit), got {self.clip}: nothing is learnt")
         if self.precision not in ("bf16", "fp32"):
             raise ValueError(f"precision must be bf16 or fp32, got '{self.precision}'")
 

@@ -123,6 +123,13 @@ class ClassifierConfig:
             raise ValueError(
                 f"optim.steps and optim.batch must be 1 or more, got {self.optim.steps} and {self.optim.batch}"
             )
+        if not self.optim.clip > 0:
+            raise ValueError(f"optim.clip must be above 0 (.inf: no limit), got {self.optim.clip}: nothing is learnt")
+        for name in ("cut", "label_smoothing"):
+            if not 0 <= getattr(self.optim, name) <= 1:
+                raise ValueError(f"optim.{name} must lie between 0 and 1, got {getattr(self.optim, name)}")
+        if not 0 <= self.optim.ema < 1:
+            raise ValueError(f"optim.ema must be 0 (off) or more and below 1, got {self.optim.ema}")
         for name in ("log_every", "eval_every", "eval_rows", "eval_batch"):
             if getattr(self.run, name) < 1:
                 raise ValueError(f"run.{name} must be 1 or more, got {getattr(self.run, name)}")
