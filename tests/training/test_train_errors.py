@@ -77,7 +77,10 @@ def test_another_vocabulary(corpus: Path, tmp_path: Path) -> None:
 def test_a_checkpoint_of_another_kind(corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     train(make_config(corpus, out, optim={"steps": 2}))
-    refuse("does not fit this config .* differs", corpus, out, model={"backbone": BERT})
+    start = {"start": str(out / "model"), "backbone": None}
+    other = make_config(corpus, tmp_path / "bert", model={"backbone": BERT}, optim={"steps": 1})
+    train(other)
+    refuse("does not fit this config .* differs", corpus, tmp_path / "bert", model=start)
     refuse("optim.ema was switched on or off", corpus, out, optim={"ema": 0.0})
     refuse("of another optimizer", corpus, out, optim={"name": "muon"})
 
@@ -217,3 +220,12 @@ def test_a_run_does_not_go_on_as_another_model(steps: int, corpus: Path, tmp_pat
         optim={"steps": steps, "lr": 1e-4},
     )
     assert train_all(again, ALONE) == tmp_path / "out" / "model"
+
+
+@pytest.mark.parametrize("steps", [2, 3])
+def test_a_run_does_not_go_on_with_another_backbone(steps: int, corpus: Path, tmp_path: Path) -> None:
+    """The weights of two heads fit four."""
+    train(make_config(corpus, tmp_path / "out", model={"backbone": BERT}, optim={"steps": 2}))
+    model = {"backbone": {**BERT, "num_attention_heads": 4}}
+    with pytest.raises(ValueError, match=r"holds a run with model.backbone.num_attention_heads=2, not 4: choose"):
+        train_all(make_config(corpus, tmp_path / "out", model=model, optim={"steps": steps}), ALONE)

@@ -18,8 +18,7 @@ from tta_diffusion.training.config import TrainConfig
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "accelerate")
 RECORD = "run.json"
-# Of the model's settings: those that a run may change on its way, and one that the shapes of its weights tell.
-FREE = ("start", "sampling", "backbone")
+FREE = ("start", "sampling", "backbone")  # settings of the model that a run may change on its way; see `_backbone`
 
 
 def versions() -> dict[str, str]:
@@ -72,13 +71,22 @@ def check_same_model(out: Path, config: TrainConfig) -> None:
     path = out / RECORD
     if not path.is_file():
         return
-    saved = read_object(path).get("config", {}).get("model", {})
-    for name, now in asdict(config.model).items():
-        if name not in FREE and saved.get(name, now) != now:
+    saved, asked = read_object(path).get("config", {}).get("model", {}), asdict(config.model)
+    pairs = {name: (saved.get(name, now), now) for name, now in asked.items() if name not in FREE}
+    for name, (before, now) in {**pairs, **_backbone(saved.get("backbone"), asked["backbone"])}.items():
+        if before != now:
             raise ValueError(
-                f"'{out}' holds a run with model.{name}={saved[name]}, not {now}: choose another output directory, or "
+                f"'{out}' holds a run with model.{name}={before}, not {now}: choose another output directory, or "
                 "delete it with --fresh --yes"
             )
+
+
+def _backbone(saved: dict[str, Any] | None, asked: dict[str, Any] | None) -> dict[str, tuple[Any, Any]]:
+    """What two backbones say under each name, where both are given: the shapes of weights do not tell their heads."""
+    if not saved or not asked:
+        return {}
+    asked = json.loads(json.dumps(asked, default=str))  # as it was saved
+    return {f"backbone.{name}": (saved.get(name), asked.get(name)) for name in sorted(saved.keys() | asked.keys())}
 
 
 def write_record(out: Path, record: dict[str, Any]) -> None:
