@@ -14,6 +14,7 @@ import yaml
 
 from train_helpers import (
     ALONE,
+    LENGTH,
     WORDS,
     make_config,
     make_tokenizer,
@@ -70,6 +71,11 @@ def test_another_vocabulary(corpus: Path, tmp_path: Path) -> None:
     refuse(r"not the one this run began with \(another fingerprint\)", again, out)
     start = {"start": str(out / "model"), "backbone": None}
     refuse("has 41 tokens, the model 40: prepare the corpus with the model's own", other, tmp_path / "new", model=start)
+    shuffled = write_corpus(tmp_path / "shuffled", sentences(60), tokenizer=make_tokenizer(WORDS[::-1]))
+    refuse("are not those of .*: prepare the corpus with the model's own", shuffled, tmp_path / "new", model=start)
+    long = write_corpus(tmp_path / "long", sentences(60), length=2 * LENGTH)
+    short = {"data": str(shuffled)}
+    refuse("short.data has other tokens than", long, tmp_path / "new", short=short)
     backbone = {"backbone": {**BERT, "vocab_size": 99}}
     refuse("vocab_size is 99, but the corpus has 40 tokens", corpus, tmp_path / "new", model=backbone)
 

@@ -19,6 +19,7 @@ SPECIAL_TOKENS = {  # name -> token; the order gives the ids 0, 1, 2, 3, 4
 }
 # GPT-2's split into words, but digits go in pairs: numbers cost little vocabulary and have one spelling each.
 WORD_PIECES = r"'(?:[sdmt]|ll|ve|re)(?!\p{L})| ?\p{L}+| ?\p{N}{1,2}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+TOKENIZER_FILE = "tokenizer.json"
 SMALLEST_VOCABULARY = len(SPECIAL_TOKENS) + 256  # every byte, so that any text can be written
 
 
@@ -69,6 +70,25 @@ def load_tokenizer(directory: str | Path) -> PreTrainedTokenizerFast:
     if not tokenizer.is_fast:
         raise ValueError(f"The tokenizer in {folder} has no fast version (tokenizer.json): convert it first.")
     return tokenizer
+
+
+def same_words(tokenizer: str | Path, other: str | Path) -> bool:
+    """Whether the other directory or hub name has every token of a tokenizer's directory under the same number.
+
+    Tokens that were added to a vocabulary (special ones) do not count; nor does a checkpoint that brings no tokenizer.
+    """
+    from tokenizers import Tokenizer
+    from transformers.utils import cached_file
+
+    try:
+        there = cached_file(str(other), TOKENIZER_FILE)
+    except OSError:
+        return True
+    mine, its = (
+        Tokenizer.from_file(str(path)).get_vocab(with_added_tokens=False)
+        for path in (Path(tokenizer) / TOKENIZER_FILE, there)
+    )
+    return mine.items() <= its.items()
 
 
 def backend(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from tta_diffusion.data.store import Ids, MixtureSampler, TokenStore
+from tta_diffusion.data.tokenizer import same_words
 from tta_diffusion.training.config import TrainConfig
 
 
@@ -23,6 +24,11 @@ class MixedLengths(MixtureSampler):
             raise ValueError(
                 f"short.data needs the tokens of '{config.data}' ({store.vocab_size}) and a length that divides "
                 f"{store.length}, but has {short.vocab_size} and {short.length}: prepare it with the same tokenizer"
+            )
+        if not same_words(store.tokenizer_dir, short.tokenizer_dir):
+            raise ValueError(
+                f"short.data has other tokens than '{config.data}': prepare one of them with the other's tokenizer "
+                "(tta data prepare --tokenizer)"
             )
         self.short = MixtureSampler(short, "train", config.run.seed, config.short.weights)
         self.batch, self.share, self.times = config.optim.batch, config.short.share, store.length // short.length

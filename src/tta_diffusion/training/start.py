@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tta_diffusion.data.store import TokenStore
+from tta_diffusion.data.tokenizer import same_words
 from tta_diffusion.denoiser.checkpoint import CONFIG, read_regime
 from tta_diffusion.denoiser.config import DenoiserConfig
 from tta_diffusion.denoiser.model import SimplexDenoiser
@@ -47,6 +48,11 @@ def start_from(kind: type[N], config: TrainConfig, store: TokenStore, own: dict[
         raise ValueError(
             f"the corpus '{config.data}' has {store.vocab_size} tokens, the model {denoiser.config.vocab_size}: "
             "prepare the corpus with the model's own tokenizer (tta data prepare --tokenizer)"
+        )
+    if model.start is not None and not same_words(store.tokenizer_dir, model.start):
+        raise ValueError(
+            f"the tokens of the corpus '{config.data}' are not those of '{model.start}': prepare the corpus with the "
+            "model's own tokenizer (tta data prepare --tokenizer)"
         )
     if length > denoiser.backbone.max_length:
         raise ValueError(f"sequences of {length} tokens are beyond the backbone's {denoiser.backbone.max_length}")
