@@ -276,6 +276,7 @@ def test_a_run_that_fails_leaves_nothing(data: Path, tmp_path: Path) -> None:
         ({"model": {"backbone": {**BERT, "max_position_embeddings": 8}}}, "sequences of 16 tokens are beyond the 8"),
         ({"model": {"backbone": {"model_type": "llama"}}}, "reads from left to right"),
         ({"model": {"backbone": {}}}, "give 'start'"),
+        ({"model": {"backbone": {**BERT, "hidden_size": "x"}}}, "does not describe a model: .*size.* expected int"),
         ({"soft": {"noisy": 0.9}}, "shares of one whole"),
         ({"soft": {"schedule": "sine"}}, "Unknown noise schedule 'sine'"),
         ({"optim": {"rate": 1}}, "Unknown key 'optim.rate'"),
@@ -296,6 +297,18 @@ def test_what_is_wrong_with_a_recipe_is_one_sentence(
     with pytest.raises(ValueError, match=message):
         train(recipe(**{"data": str(data / "sentiment"), "out": tmp_path / "out", **changes}))
     assert not (tmp_path / "out").exists()
+
+
+def test_a_backbone_of_another_kind_than_the_start_is_refused(data: Path, tmp_path: Path, trained: Path) -> None:
+    """Recipes have a backbone: `model.start=ENCODER` alone lays it over the encoder's own config."""
+    kind = json.loads((trained / "config.json").read_text())["model_type"]
+    for backbone, message in (
+        ({"model_type": "electra"}, f"is of the kind {kind}, but model.backbone of the kind electra: leave it out"),
+        ({"hidden_size": "x"}, "model.backbone does not fit .*hidden_size.* expected int"),
+    ):
+        model = {"start": str(trained), "backbone": backbone}
+        with pytest.raises(ValueError, match=message):
+            train(recipe(str(data / "sentiment"), tmp_path / "out", model=model))
 
 
 def test_another_vocabulary_is_refused(data: Path, tmp_path: Path, trained: Path) -> None:

@@ -114,6 +114,8 @@ def test_a_checkpoint_of_another_kind(corpus: Path, tmp_path: Path) -> None:
         ("time", {"low": 1.0}, "time.low must lie between 0 and 1"),
         ("condition", {"prefix": [5, 2]}, "two rising numbers"),
         ("model", {"start": "roberta-large"}, "either 'start' .* or 'backbone'"),
+        ("model", {"backbone": {**BERT, "hidden_size": "32"}}, "does not describe a bert: .*size.* expected int"),
+        ("model", {"backbone": {**BERT, "num_attention_heads": 3}}, "not a multiple of the number of attention heads"),
         ("model", {"schedule": "cosin"}, "'cosin'.* Did you mean 'cosine'"),
         ("model", {"self_conditioning": "average"}, "Unknown self-conditioning 'average'"),
     ],

@@ -159,6 +159,7 @@ class Backbone(nn.Module):
     @classmethod
     def from_config(cls, raw: dict[str, Any]) -> Backbone:
         """A backbone with fresh weights from a config dictionary with `model_type`."""
+        from huggingface_hub.errors import StrictDataclassError
         from transformers import AutoConfig
 
         raw = dict(raw)
@@ -166,7 +167,11 @@ class Backbone(nn.Module):
         if model_type is None:
             raise ValueError("the backbone config has no 'model_type'")
         family = FAMILIES.get(model_type)
-        return cls(family.auto_class.from_config(AutoConfig.for_model(model_type, **raw)))
+        try:
+            config = AutoConfig.for_model(model_type, **raw)
+        except (TypeError, ValueError, StrictDataclassError) as error:
+            raise ValueError(f"the backbone config does not describe a {model_type}: {reason(error)}") from error
+        return cls(family.auto_class.from_config(config))
 
     @classmethod
     def from_pretrained(cls, name_or_dir: str | Path) -> Backbone:
@@ -191,6 +196,11 @@ class Backbone(nn.Module):
                 name_or_dir, config=config, use_safetensors=True, dtype=torch.float32, trust_remote_code=False
             )
         return cls(model)
+
+
+def reason(error: Exception) -> str:
+    """What is wrong with a config, in one line; transformers wraps it in an error of its own."""
+    return str(error.__cause__ or error).strip().splitlines()[0]
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
 from transformers import (
     AutoConfig,
@@ -16,7 +17,7 @@ from transformers import (
 )
 
 from tta_diffusion.data.tokenizer import load_tokenizer
-from tta_diffusion.denoiser.backbone import FAMILIES
+from tta_diffusion.denoiser.backbone import FAMILIES, reason
 from tta_diffusion.denoiser.checkpoint import CONFIG
 from tta_diffusion.denoiser.model import SimplexDenoiser
 from tta_diffusion.training.classifier.config import ModelSettings
@@ -72,8 +73,8 @@ def _config(raw: dict[str, Any], store: LabelledStore) -> PretrainedConfig:
         defaults["classifier_pooling"] = "mean"  # every token has its say, and its gradient
     try:
         return AutoConfig.for_model(**(defaults | raw), **_names(store))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"model.backbone does not describe a model: {str(error).splitlines()[0]}") from error
+    except (TypeError, ValueError, StrictDataclassError) as error:
+        raise ValueError(f"model.backbone does not describe a model: {reason(error)}") from error
 
 
 def _from_denoiser(settings: ModelSettings, store: LabelledStore) -> PreTrainedModel:
@@ -81,6 +82,7 @@ def _from_denoiser(settings: ModelSettings, store: LabelledStore) -> PreTrainedM
     assert settings.start is not None
     _check_tokenizer(settings.start, store)
     denoiser = SimplexDenoiser.from_pretrained(settings.start)
+    _check_kind(settings, denoiser.config.backbone["model_type"])
     config = _config({**denoiser.config.backbone, **settings.backbone}, store)
     model = AutoModelForSequenceClassification.from_config(config)
     weights = denoiser.backbone.model.base_model.state_dict()
@@ -94,6 +96,11 @@ def _from_encoder(settings: ModelSettings, store: LabelledStore) -> PreTrainedMo
     assert settings.start is not None
     _check_tokenizer(settings.start, store)
     try:
+        own = AutoConfig.from_pretrained(settings.start, trust_remote_code=False).model_type
+    except (OSError, ValueError) as error:
+        raise ValueError(f"the encoder '{settings.start}' cannot be loaded: {str(error).splitlines()[0]}") from error
+    _check_kind(settings, own)
+    try:
         return AutoModelForSequenceClassification.from_pretrained(
             settings.start,
             use_safetensors=True,
@@ -103,8 +110,20 @@ def _from_encoder(settings: ModelSettings, store: LabelledStore) -> PreTrainedMo
             **_names(store),
             trust_remote_code=False,
         )
+    except StrictDataclassError as error:
+        raise ValueError(f"model.backbone does not fit '{settings.start}': {reason(error)}") from error
     except (OSError, ValueError) as error:
         raise ValueError(f"the encoder '{settings.start}' cannot be loaded: {str(error).splitlines()[0]}") from error
+
+
+def _check_kind(settings: ModelSettings, own: str) -> None:
+    """With `start` the backbone names changes to its config, which cannot make it a model of another kind."""
+    asked = settings.backbone.get("model_type", own)
+    if asked != own:
+        raise ValueError(
+            f"'{settings.start}' is of the kind {own}, but model.backbone of the kind {asked}: leave it out "
+            "(model.backbone={}), or name there what differs alone"
+        )
 
 
 def _check_tokenizer(start: str, store: LabelledStore) -> None:
