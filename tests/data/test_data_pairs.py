@@ -133,6 +133,11 @@ def test_the_recipe_is_read_and_mistakes_are_sentences(tmp_path: Path) -> None:
     config = build(PairsConfig, {"sources": [source]})
     with pytest.raises(ValueError, match="No pair is left to train on"):
         prepare_pairs(config, tmp_path, tmp_path / "tokenizer", tmp_path / "out")
+    write_rows(tmp_path / "long.jsonl", [("a b c d e", "f g h i j")])
+    config = build(PairsConfig, {"sources": [source | {"path": "long.jsonl"}], "length": 8})
+    with pytest.raises(ValueError, match="No pair fits 8 tokens with what frames it: raise 'length'"):
+        prepare_pairs(config, tmp_path, tmp_path / "tokenizer", tmp_path / "out")
+    assert not (tmp_path / "out" / "meta.json").exists()
     with pytest.raises(ValueError, match="has no column 'c'"):
         prepare_pairs(build(PairsConfig, {"sources": [source | {"first": "c"}]}), tmp_path, tmp_path / "tokenizer", "o")
 

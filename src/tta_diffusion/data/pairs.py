@@ -132,6 +132,8 @@ def prepare_pairs(
     try:
         tokenizer.save_pretrained(writer.tokenizer_dir)
         sources = [_write_source(source, config, pairs, tokenizer, special, writer) for source in config.sources]
+        if not any(source["splits"][TRAIN]["sequences"] for source in sources):
+            raise ValueError(f"No pair fits {config.length} tokens with what frames it: raise 'length'.")
         for split in (VALIDATION, TEST):
             write_lines(writer.scratch / FILE.format(split), with_references(pairs, split))
         return writer.finish(
