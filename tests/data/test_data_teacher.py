@@ -86,6 +86,12 @@ def test_the_time_limit_ends_with_what_is_written(corpus: Path, tmp_path: Path) 
     assert 0 < TokenStore.open(tmp_path / "out").count("train", 2) <= 8
 
 
+def test_a_teacher_that_wrote_nothing_is_no_source(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="wrote no text that is kept: ask for more --texts"):
+        teach(corpus, save_causal(tmp_path / "teacher", "llama"), tmp_path / "out", Teaching(texts=0), "cpu")
+    assert not list((tmp_path / "out").rglob("*"))
+
+
 def test_tokens_come_from_the_nucleus_only() -> None:
     logits = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log().repeat(4000, 1)
     teaching = Teaching(temperature=1.0, top_k=4, top_p=0.7)

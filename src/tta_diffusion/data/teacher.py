@@ -223,6 +223,9 @@ def teach(
         "splits": {split: array.close() for split, array in arrays.items()},
         "counts": {},
     }
+    if not arrays["train"].sequences:
+        writer.discard()
+        raise ValueError("The teacher wrote no text that is kept: ask for more --texts, or take another teacher.")
     for source in store.meta["sources"]:
         for part in source["splits"].values():
             for file in (part["file"], *([part["labels"]["file"]] if "labels" in part else [])):
