@@ -187,6 +187,11 @@ def test_what_is_wrong_with_a_source_is_one_sentence(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_length_that_holds_no_text_is_refused(data_dir: Path, tokenizer_dir: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="length must be 8 tokens or more, got 0"):
+        prepare(sentiment(), data_dir, tmp_path / "out", tokenizer_dir, length=0)
+
+
 def test_labels_outside_the_head_are_refused(tokenizer_dir: Path, tmp_path: Path) -> None:
     write_rows(tmp_path / "train.jsonl", [{"text": "the pizza was good .", "label": 2}])
     with pytest.raises(ValueError, match="has the label 2, but task 'sentiment' has the labels 0 to 1"):

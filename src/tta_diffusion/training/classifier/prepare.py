@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tta_diffusion.data.config import SHORTEST_LENGTH
 from tta_diffusion.data.pack import Packing
 from tta_diffusion.data.tokenizer import backend, load_tokenizer, special_ids
 from tta_diffusion.data.writer import token_dtype
@@ -39,6 +40,8 @@ def prepare(
     """
     if half not in (None, 0, 1):
         raise ValueError(f"half must be 0, 1 or nothing for all rows, got {half}")
+    if length < SHORTEST_LENGTH:
+        raise ValueError(f"length must be {SHORTEST_LENGTH} tokens or more, got {length}")
     tokenizer = load_tokenizer(tokenizer_dir)
     special = special_ids(tokenizer)
     packing = Packing(length, special["pad"], special["eos"], special.get("bos"), partial=0.1)
