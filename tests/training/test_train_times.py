@@ -104,6 +104,18 @@ def test_loss_aware_follows_the_slope(low: float) -> None:
     assert float(((before > first) & (before < last)).double().mean()) == pytest.approx(last - first, abs=0.01)
 
 
+def test_loss_aware_follows_the_slope_on_a_coarse_grid() -> None:
+    """No time falls between the five of the grid, and none has to for the curve to be known."""
+    sampler = on_grids(TimeSettings(sampler="loss-aware", grid=5, loss_aware_share=0.7))
+    for _ in range(50):
+        u, _ = sampler.shared(50, generator())
+        sampler.observe(u, (u > 0.5).double())
+    u = sampler.shared(4000, generator())[0]
+    shares = [float((u == torch.tensor(k / 5)).double().mean()) for k in range(1, 6)]
+    assert shares[2] > 0.6  # it was 0.2 before the curve was known; its buckets spill a little over to the next time
+    assert shares[0] == pytest.approx(0.3 * 0.2, abs=0.01)
+
+
 def test_loss_aware_state_goes_through_json() -> None:
     settings = TimeSettings(sampler="loss-aware")
     taught, restored = teach(TimeSampler(settings)), TimeSampler(settings)

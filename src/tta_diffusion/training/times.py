@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -38,6 +39,7 @@ class TimeSampler:
         self.settings, self.decay, self.grids = settings, decay, list(grids)
         self.loss = torch.zeros(BUCKETS, dtype=torch.float64)  # running mean of the loss at u in each bucket
         self.seen = torch.zeros(BUCKETS, dtype=torch.float64)
+        self.reached = self._reached()
 
     def shared(self, batch: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Times in (0, 1] and those one sampler step before them, (B,) float32 on the CPU."""
@@ -84,8 +86,7 @@ class TimeSampler:
 
     def observe(self, u: Tensor, loss: Tensor) -> None:
         """Folds the losses (B,) at shared times (B,) into the running curve."""
-        low = self.settings.low
-        bucket = ((u.double() - low) / (1 - low) * BUCKETS).long().clamp(0, BUCKETS - 1)
+        bucket = self._bucket(u)
         count = torch.bincount(bucket, minlength=BUCKETS).double()
         total = torch.bincount(bucket, weights=loss.double(), minlength=BUCKETS)
         fresh = count > 0
@@ -94,9 +95,22 @@ class TimeSampler:
         self.loss = torch.where(fresh, self.loss + rate * (mean - self.loss), self.loss)
         self.seen = self.seen + count
 
+    def _bucket(self, u: Tensor) -> Tensor:
+        low = self.settings.low
+        return ((u.double() - low) / (1 - low) * BUCKETS).long().clamp(0, BUCKETS - 1)
+
+    def _reached(self) -> Tensor:
+        """(BUCKETS,) True where shared times fall: those of a coarse grid leave some buckets out."""
+        if not self.grids:
+            return torch.ones(BUCKETS, dtype=torch.bool)
+        times = torch.cat(self.grids).float()
+        reached = torch.zeros(BUCKETS, dtype=torch.bool)
+        reached[self._bucket(times[times > self.settings.low])] = True
+        return reached
+
     def _quantile(self, draws: Tensor) -> Tensor:
         low = self.settings.low
-        ready = self.settings.sampler == "loss-aware" and bool((self.seen >= 100).all())
+        ready = self.settings.sampler == "loss-aware" and bool((self.seen[self.reached] >= 100).all())
         if not ready:
             return low + (1 - low) * draws
         cdf = self._learned_cdf()
@@ -106,13 +120,19 @@ class TimeSampler:
 
     def _learned_cdf(self) -> Tensor:
         """(BUCKETS + 1,): a mixture of the uniform density and |d loss / d u|, smoothed over neighbours."""
-        slope = self.loss.diff(prepend=self.loss[:1]).abs()
+        loss = self._curve()
+        slope = loss.diff(prepend=loss[:1]).abs()
         slope[0] = slope[1]
         slope = torch.nn.functional.avg_pool1d(slope[None, None], 3, 1, 1, count_include_pad=False).flatten()
         density = slope / slope.sum() if float(slope.sum()) > 0 else torch.full_like(slope, 1 / BUCKETS)
         share = self.settings.loss_aware_share
         density = share * density + (1 - share) / BUCKETS
         return torch.cat([torch.zeros(1, dtype=torch.float64), density.cumsum(0)])
+
+    def _curve(self) -> Tensor:
+        """(BUCKETS,) the loss, on straight lines over the buckets that no time falls in."""
+        known = self.reached.nonzero().flatten()
+        return torch.from_numpy(np.interp(np.arange(BUCKETS), known.numpy(), self.loss[known].numpy()))
 
     def state(self) -> dict[str, list[float]]:
         return {"loss": self.loss.tolist(), "seen": self.seen.tolist()}
