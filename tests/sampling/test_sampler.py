@@ -9,72 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import make_denoiser
-from tta_diffusion.allocation import parse_allocation
+from stub_sampler import TEXT, L, Stub, V, make_sampler, push, seeds, sheet
 from tta_diffusion.common.randomness import Randomness
 from tta_diffusion.control.constraints import CallableObjective, LengthObjective
 from tta_diffusion.control.guidance import Guidance, GuidanceConfig
 from tta_diffusion.control.objective import Judgement
-from tta_diffusion.diffusion import simplex as simplex_module
 from tta_diffusion.diffusion.schedule import cosine
 from tta_diffusion.diffusion.simplex import SimplexProcess, SimplexState, readable_time
 from tta_diffusion.sampling import sampler as sampler_module
-from tta_diffusion.sampling.sampler import Sampler, SamplerConfig
 from tta_diffusion.theory.duality import simplex_to_uniform
-from tta_diffusion.tokens.canvas import Canvas, SpecialTokens
-from tta_diffusion.tokens.logits import DenseLogits, read_logits
+from tta_diffusion.tokens.logits import DenseLogits
 from tta_diffusion.tokens.projection import ProjectionConfig
 from tta_diffusion.tokens.soft_tokens import DenseTokens, SparseTokens
-
-V, L = 31, 10
-SPECIAL = SpecialTokens(pad=0, end=1, start=2, banned=(2, 3, 4))
-TEXT = torch.tensor([[2, 5, 9, 20, 11, 30, 8, 1, 0, 0]])
-
-
-class Stub(torch.nn.Module):
-    """Points at a known text with a margin, the same or one for each row, and keeps what it was shown."""
-
-    def __init__(self, text: torch.Tensor = TEXT, margin: float | list[float] = 20.0) -> None:
-        super().__init__()
-        margins = torch.as_tensor(margin).view(-1, 1, 1)
-        self.logits = margins * torch.zeros(*text.shape, V).scatter_(-1, text[..., None], 1.0)
-        self.calls: list[dict] = []
-
-    def forward(self, noisy, times, ids, pinned, previous=None):
-        self.calls.append({"noisy": noisy, "times": times, "previous": previous})
-        return self.logits.expand(len(ids), -1, -1).clone()
-
-    def predict(self, seen, times, canvas, previous, free, k):
-        return read_logits(self(seen, times, canvas.ids, canvas.pinned, previous), canvas, free, k)
-
-
-def make_sampler(
-    denoiser,
-    allocation="constant",
-    guidance=None,
-    engine="dense",
-    step_rule="ddpm",
-    projection=ProjectionConfig(top_p=0.9),
-    **config,
-):
-    process = SimplexProcess(V, engine=engine, step_rule=step_rule, projection=projection)
-    config = SamplerConfig(**({"steps": 10} | config))
-    return Sampler(denoiser, process, config, parse_allocation(allocation), guidance)
-
-
-def sheet(rows: int = 1) -> Canvas:
-    canvas = Canvas.blank(rows, L, SPECIAL)
-    for row in range(rows):
-        canvas = canvas.pin(row, 0, [2, 5])
-    return canvas
-
-
-def seeds(rows: int = 1) -> Randomness:
-    return Randomness.from_seeds(list(range(rows)))
-
-
-def push(token: int, strength: float = 30.0, **config) -> Guidance:
-    objective = CallableObjective(lambda text: text.probs[..., token].sum(-1))
-    return Guidance([(objective, 1.0)], GuidanceConfig(strength, **config))
 
 
 @pytest.mark.parametrize(("engine", "step_rule"), [("dense", "ddpm"), ("tail", "ddpm"), ("dense", "ddim")])
@@ -346,59 +292,6 @@ def test_snapping_rounds_to_the_grid_in_use():
     for exact, snapped in zip(*found, strict=True):
         assert snapped == [max(t for t in (0.9, 0.6, 0.55, 0.2, 0.0) if t <= u + 1e-9) for u in exact]
     assert found[0] != found[1]
-
-
-def test_without_a_trace_nothing_is_paid_for_it(monkeypatch):
-    projections = []
-    original = simplex_module.project
-    monkeypatch.setattr(simplex_module, "project", lambda *a: projections.append(1) or original(*a))
-    monkeypatch.setattr(Guidance, "probabilities", lambda *a: pytest.fail("only a trace needs probabilities"))
-    monkeypatch.setattr(sampler_module, "TraceRecorder", lambda: pytest.fail("no trace was asked for"))
-    output = make_sampler(Stub(), guidance=push(9), early_exit=False).sample(sheet(), seeds())
-    assert output.traces is None
-    assert len(projections) == 10
-
-
-def test_a_trace_projects_and_judges_twice_only_where_guidance_acts(monkeypatch):
-    projections, judged = [], []
-    original, judge = simplex_module.project, Guidance.probabilities
-    monkeypatch.setattr(simplex_module, "project", lambda *a: projections.append(1) or original(*a))
-    monkeypatch.setattr(Guidance, "probabilities", lambda *a: judged.append(1) or judge(*a))
-    sampler = make_sampler(make_denoiser(V), guidance=push(9, start=0.55), early_exit=False)
-    (trace,) = sampler.sample(sheet(), seeds(), trace=True).traces
-    assert (len(projections), len(judged)) == (15, 15)
-    assert np.array_equal(trace.ids[:5], trace.ids_before[:5])
-    assert trace.probability["custom"]["before"][:5] == trace.probability["custom"]["after"][:5]
-    assert not np.array_equal(trace.ids[5:], trace.ids_before[5:])
-
-
-@pytest.mark.parametrize("engine", ["dense", "tail"])
-def test_a_trace_takes_lowered_repetitions_for_no_work_of_guidance(engine):
-    """Both drafts of a step have repetitions lowered: they differ by the push alone, here by none."""
-    rule = {"local_repetition_penalty": 30.0, "early_exit": False}
-    sampler = make_sampler(make_denoiser(V), guidance=push(9, strength=0.0), engine=engine, **rule)
-    (trace,) = sampler.sample(sheet(), seeds(), trace=True).traces
-    free = make_sampler(make_denoiser(V), engine=engine, early_exit=False).sample(sheet(), seeds(), trace=True)
-    assert not np.array_equal(trace.ids, free.traces[0].ids), "something was lowered"
-    assert np.array_equal(trace.ids_before, trace.ids)
-    assert trace.probability["custom"]["before"] == trace.probability["custom"]["after"]
-
-
-def test_the_trace_shows_what_the_callback_saw():
-    steps = []
-    sampler = make_sampler(make_denoiser(V), "adaptive:0.4", push(9), early_exit=False)
-    traces = sampler.sample(sheet(2), seeds(2), callback=steps.append, trace=True).traces
-    for row, trace in enumerate(traces):
-        assert trace.u.tolist() == [info.u for info in steps]
-        for i, info in enumerate(steps):
-            assert trace.ids[i].tolist() == info.ids[row].tolist()
-            assert trace.times[i].tolist() == info.times[row].tolist()
-            written = info.importance[row].masked_fill(info.pinned[row], 0.0)
-            assert trace.importance[i].tolist() == pytest.approx((written / written.max()).tolist(), abs=1e-6)
-        assert trace.pinned.tolist() == [True] * 2 + [False] * (L - 2)
-        assert trace.ids_before[:, :2].tolist() == [[2, 5]] * 10
-        assert (trace.ids_before != trace.ids).any(), "guidance changed something"
-        assert len(trace.probability["custom"]["before"]) == len(trace.probability["custom"]["after"]) == 10
 
 
 @pytest.mark.parametrize("engine", ["dense", "tail"])
