@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from conftest import make_denoiser
 from stub_sampler import TEXT, L, Stub, V, make_sampler, push, seeds, sheet
+from tta_diffusion.allocation.allocator import Allocation
 from tta_diffusion.common.randomness import Randomness
 from tta_diffusion.control.constraints import CallableObjective, LengthObjective
 from tta_diffusion.control.guidance import Guidance, GuidanceConfig
@@ -259,6 +260,19 @@ def test_a_matched_control_has_the_mean_time_of_its_policy_at_every_step(policy,
         inside = slice(2, 8)  # behind the prompt, up to the end of the text
         means.append([float(info.times[0, inside].mean()) for info in steps])
     assert means[0] == pytest.approx(means[1], abs=1e-12)
+
+
+@pytest.mark.parametrize(("grid", "whole"), [("uniform", 10), (torch.tensor([0.9, 0.6, 0.3]), 3)])
+def test_a_policy_is_told_the_steps_of_the_whole_way(monkeypatch, grid, whole):
+    """Also in a rewriting, which takes the last of them: `settle` goes by their number."""
+    told = set()
+    times = Allocation.times
+    monkeypatch.setattr(Allocation, "times", lambda self, *given: told.add(given[-1]) or times(self, *given))
+    state = SimplexState(TEXT, torch.full((1, L), 0.6, dtype=torch.float64))
+    sampler = make_sampler(make_denoiser(V), "settle", grid=grid, early_exit=False)
+    output = sampler.sample(sheet(), seeds(), start=state)
+    assert output.steps[0] < whole
+    assert told == {whole}
 
 
 def test_a_grid_of_ones_own():

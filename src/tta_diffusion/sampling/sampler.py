@@ -55,6 +55,11 @@ class SamplerConfig:
         if not 0 <= self.feedback <= 1:
             raise ValueError(f"feedback must be between 0 (plain) and 1 (guided), got {self.feedback}")
 
+    @property
+    def whole(self) -> int:
+        """T: the steps of the whole way from noise, of which a rewriting takes the last."""
+        return len(self.grid) if isinstance(self.grid, Tensor) else self.steps
+
 
 @dataclass(frozen=True)
 class StepInfo:
@@ -234,7 +239,7 @@ class _Trajectory:
             moment = Moment(step, ids, prediction.guided, prediction.importance, stable, positions, self.randomness)
             signal = allocation.read(moment)
         counted = canvas.free & canvas.inside_text(ids)
-        alpha_bar, steps = self.sampler.process.alpha_bar, len(self.grid)
+        alpha_bar, steps = self.sampler.process.alpha_bar, self.sampler.config.whole
         chosen = allocation.times(u, signal, canvas.free, counted, before, alpha_bar, steps)
         if self.sampler.config.snap:
             chosen = snap_to(self.grid, chosen)
