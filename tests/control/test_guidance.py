@@ -212,6 +212,13 @@ def test_scores_of_finished_texts_are_weighted_sums():
     torch.testing.assert_close(found, 2 * p.log() - 3 * (ids == 5).sum(-1))
 
 
+def test_a_score_above_zero_is_no_probability_above_one():
+    count = CallableObjective(lambda text: 200 * text.probs[..., 5].sum(-1) - 100)
+    ids = torch.tensor([[2, 7, 5, 5, 5], [2, 7, 4, 4, 6]])
+    found = Guidance([(count, 1.0)]).probabilities(ids, blank(), V, 0.0)["custom"]
+    torch.testing.assert_close(found, torch.tensor([1.0, math.exp(-100)]))
+
+
 def test_a_text_without_a_score_is_the_worst():
     odd = CallableObjective(lambda text: text.probs[..., 5].sum(-1) * torch.tensor([torch.nan, 1.0]))
     found = Guidance([(odd, 1.0)]).scores(torch.full((2, L), 5), blank(), V)

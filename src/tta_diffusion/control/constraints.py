@@ -136,7 +136,10 @@ def parse_template(text: str, tokenise: Tokenise) -> InfillObjective:
 
 @dataclass
 class CallableObjective:
-    """Any function from soft text to scores (B,): rewards, regular constraints, other people's models."""
+    """Any function from soft text to scores (B,): rewards, regular constraints, other people's models.
+
+    A score is read as a log-probability: traces show its exponential, or 1 where it lies above 0.
+    """
 
     function: Callable[[SoftText], torch.Tensor]
     name: str = "custom"
@@ -151,4 +154,4 @@ class CallableObjective:
                 f"the objective '{self.name}' must return one score a text, shape ({text.logits.shape[0]},), "
                 f"got {tuple(score.shape)}"
             )
-        return Judgement(score, score)
+        return Judgement(score, score.clamp(max=0.0))
