@@ -24,6 +24,7 @@ from tta_diffusion.demo.pace import LEAST, MOST, PATIENCE, affordable_steps, pre
 from tta_diffusion.demo.page import page
 from tta_diffusion.demo.run import Pair, ways, write
 from tta_diffusion.demo.table import table
+from tta_diffusion.fast import products
 from tta_diffusion.pipeline import TTAPipeline
 
 SMALL = [
@@ -187,9 +188,9 @@ def test_wrong_input_is_one_sentence(
 def test_the_quick_way_is_for_the_shipped_model_on_a_cpu(
     pipeline: TTAPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tta_diffusion.demo.pace.find_spec", lambda name: name)
+    monkeypatch.setattr(products, "quicker", lambda: True)
     assert precision(str(MODEL), "cpu") == "int8"
     assert precision("elsewhere", "cpu") is None
     assert quick(pipeline) == {}  # no Llama
-    monkeypatch.setattr("tta_diffusion.demo.pace.find_spec", lambda name: None)
+    monkeypatch.setattr(products, "quicker", lambda: False)
     assert precision(str(MODEL), "cpu") is None

@@ -15,7 +15,7 @@ pytest.importorskip("onnx")
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from int8_quality import EmulatedLinear  # type: ignore[import-not-found]
 
-from tta_diffusion.fast import native
+from tta_diffusion.fast import native, products
 from tta_diffusion.fast.products import EightBitLinear, lower_products, vnni
 from tta_diffusion.fast.products.codes import LARGEST, MIDDLE
 from tta_diffusion.pipeline import TTAPipeline
@@ -134,6 +134,17 @@ def test_only_layers_without_bias_and_with_whole_groups_change() -> None:
     network = nn.Sequential(nn.Linear(64, 8, bias=False), nn.Linear(8, 64, bias=False), nn.Linear(64, 64), nn.ReLU())
     assert lower_products(network) == 1
     assert [type(layer) for layer in network[:3]] == [EightBitLinear, nn.Linear, nn.Linear]
+
+
+@pytest.mark.parametrize(
+    ("machine", "installed", "on_arm"), [("aarch64", True, True), ("x86_64", True, False), ("arm64", False, False)]
+)
+def test_where_it_is_quicker(
+    library: str, machine: str, installed: bool, on_arm: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products.platform, "machine", lambda: machine)
+    monkeypatch.setattr(products, "find_spec", lambda name: name if installed else None)
+    assert products.quicker() == (library == "vnni" or on_arm)
 
 
 def test_no_gradient_is_promised() -> None:
