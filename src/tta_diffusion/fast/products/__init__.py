@@ -9,9 +9,8 @@ One scale for all of x would not do: activations of a language model have a few 
   are the largest of a row, taken as it comes.
 - by blocks: every 64 columns of a row, of x and of W, have a scale of their own.
 
-On x86 processors with VNNI the first runs on oneDNN (`vnni`), which torch brings: a product takes a quarter to a third
-of its time in float32. Elsewhere ONNX Runtime (extra `cpu`, `onnx_runtime`) has both; the first is half as quick again
-as the second.
+On x86 processors with VNNI the first runs on oneDNN (`vnni`), which torch brings. Elsewhere ONNX Runtime (extra `cpu`,
+`onnx_runtime`) has both; the first is half as quick again as the second.
 
 Gradients do not pass: what is differentiated (classifiers) keeps its floats.
 """
