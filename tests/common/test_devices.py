@@ -7,7 +7,7 @@ import warnings
 import pytest
 import torch
 
-from tta_diffusion.common.devices import find_device
+from tta_diffusion.common.devices import find_device, find_float
 from tta_diffusion.pipeline import TTAPipeline
 
 
@@ -38,3 +38,10 @@ def test_32_bits_are_not(model_directory):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         TTAPipeline.from_pretrained(model_directory, "cpu", torch.float32)
+
+
+def test_what_has_no_8_bit_products_says_so():
+    assert find_float("bfloat16") is torch.bfloat16
+    assert find_float(None) is None
+    with pytest.raises(ValueError, match="leave --dtype out"):
+        find_float("int8")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tta_diffusion.cli.options import DataDir, Device, Dtype, FirstSeed, Limit
+from tta_diffusion.cli.options import DataDir, Device, FirstSeed, Limit, NumberType
 
 DEFAULT_TASKS = "sentiment"
 
@@ -39,7 +39,7 @@ def ablation(
     out: Annotated[Path, typer.Option(help="Directory for all of it.")] = Path("runs/ablation"),
     seed: FirstSeed = 0,
     device: Device = "auto",
-    dtype: Dtype = None,
+    dtype: NumberType = None,
 ) -> None:
     """Separate what allocation does from what less noise and feedback do.
 

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from tta_diffusion.cli.ablation import ablation
 from tta_diffusion.cli.bench_speed_table import speed_table
 from tta_diffusion.cli.bench_table import table
-from tta_diffusion.cli.options import DataDir, Device, Dtype, FirstSeed, Limit, Prompts
+from tta_diffusion.cli.options import DataDir, Device, FirstSeed, Limit, NumberType, Prompts
 from tta_diffusion.cli.speed import speed
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def run_task(
     seed: FirstSeed = 0,
     name: Name = "",
     device: Device = "auto",
-    dtype: Dtype = None,
+    dtype: NumberType = None,
     classifier: Classifiers = None,
     scorer: ScorerName = "",
     toxicity: Toxicity = "",
@@ -165,7 +165,7 @@ def run_named_sweep(
     data_dir: DataDir = None,
     seed: FirstSeed = 0,
     device: Device = "auto",
-    dtype: Dtype = None,
+    dtype: NumberType = None,
     classifier: Classifiers = None,
     scorer: ScorerName = "",
     toxicity: Toxicity = "",

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from tta_diffusion.assets import find_model, shipped_sampling
-from tta_diffusion.cli import names
+from tta_diffusion.cli import names, options
 from tta_diffusion.cli.prompts import read_prompts
-from tta_diffusion.common.devices import DTYPES
 
 EPILOG = "\n\n".join(
     [
@@ -299,7 +298,7 @@ def generate(
     device: Annotated[str, option("auto, cpu, cuda or cuda:1.", "--device", says="auto", example="cpu")] = "auto",
     dtype: Annotated[
         str | None,
-        option(f"{', '.join(DTYPES)}.", "--dtype", says="float32", example="bfloat16 on a GPU"),
+        option(options.TYPES, "--dtype", says="float32", example="bfloat16 on a GPU"),
     ] = None,
     batch_size: Annotated[
         int | None, option("Texts written at once.", "--batch-size", example="8 saves memory")

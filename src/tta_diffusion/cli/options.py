@@ -24,7 +24,8 @@ AnySetting = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line; 'prompt' is the text that was given.")]
 Live = Annotated[bool, typer.Option("--live/--no-live", help="On a terminal, show the drafts settle.")]
-NumberType = Annotated[str | None, typer.Option(help=f"{', '.join(DTYPES)}.", show_default="float32")]
+TYPES = f"{', '.join(DTYPES)}, which is 8-bit products on a CPU."
+NumberType = Annotated[str | None, typer.Option(help=TYPES, show_default="float32")]
 
 # Of benchmarks.
 Limit = Annotated[int | None, typer.Option(metavar="N", help="At most N texts of each prompt and label.")]

@@ -52,3 +52,10 @@ def find_dtype(name: str | None) -> torch.dtype | None:
     import torch
 
     return getattr(torch, name)
+
+
+def find_float(name: str | None) -> torch.dtype | None:
+    """The same for what has no products in 8 bits."""
+    if name == "int8":
+        raise ValueError("--dtype int8 is for denoisers on a CPU: take bfloat16 on a GPU, or leave --dtype out")
+    return find_dtype(name)

@@ -18,7 +18,7 @@ from tta_diffusion.bench.methods.tta import device_of_process
 from tta_diffusion.bench.record import fingerprint
 from tta_diffusion.bench.task import Task
 from tta_diffusion.common.configuration import build
-from tta_diffusion.common.devices import find_device, find_dtype
+from tta_diffusion.common.devices import find_device, find_float
 
 if TYPE_CHECKING:
     from tta_diffusion.baselines.registry import Setup, Writer
@@ -135,7 +135,7 @@ def load_setup(name: str, model: str | None, control: str, device: str, dtype: s
     trained, where = find_trained(name, model, control), model or ""
     if trained is not None:
         where = str(trained.directory) if trained.facts.base == ITSELF else trained.facts.base
-    base = find_baseline(name).load(where or smollm_directory(), device, find_dtype(dtype))
+    base = find_baseline(name).load(where or smollm_directory(), device, find_float(dtype))
     if trained is not None and trained.facts.base_weights not in ("", fingerprint(base.name)):
         raise ValueError(f"'{model}' was trained on other weights than those of '{base.name}' now: train it again")
     return Setup(base, control, trained)

@@ -17,7 +17,7 @@ from tta_diffusion.bench.methods.base import METHODS, Method, MethodOptions
 from tta_diffusion.bench.methods.tta import device_of_process
 from tta_diffusion.bench.store import SampleStore
 from tta_diffusion.common.configuration import build
-from tta_diffusion.common.devices import find_device, find_dtype
+from tta_diffusion.common.devices import find_device, find_float
 
 if TYPE_CHECKING:
     from tta_diffusion.baselines.from_source import SourceWriter
@@ -80,7 +80,7 @@ class DecoderMethod(Method):
         from tta_diffusion.baselines.causal import load_causal
 
         device = find_device(device_of_process(options.device))
-        self.base = load_causal(options.model, device, find_dtype(options.dtype))
+        self.base = load_causal(options.model, device, find_float(options.dtype))
         self.ours = options.task.settings
         self._writer: SourceWriter | None = None
 
