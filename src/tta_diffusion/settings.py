@@ -20,10 +20,14 @@ from tta_diffusion.denoiser.protocol import Denoiser
 from tta_diffusion.diffusion.masked import ORDERS
 from tta_diffusion.diffusion.noise import ENGINES
 from tta_diffusion.sampling.regimes import REGIMES
+from tta_diffusion.sampling.revision import Revision
 from tta_diffusion.sampling.sampler import Sampler, SamplerConfig
 from tta_diffusion.sampling.settled_prediction import Settling
 
 MOST_STEPS = 20_000
+# revise="short" takes none of the first steps, for beside a rough text no token is in its place, and none of as many as
+# LONG_STEPS, after which a text has settled by itself (docs/method.md).
+SHORT, KEPT_STEPS, LONG_STEPS = "short", 12, 40
 COMPUTE = ("exact", "settled")
 ENDS = ("model", "drawn")
 FEEDBACK = {"guided": 1.0, "plain": 0.0}
@@ -57,6 +61,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "ends": "model",
         "snap": True,
         "early_exit": False,
+        "revise": 0,
     }
 }
 
@@ -85,6 +90,9 @@ class GenerationConfig:
     temperature: float = 1.0
     variety: float = 0.0  # nats off a token that repeats three of an earlier text of the same prompt; 0: off
     local_repetition_penalty: float = 0.0  # nats off a token one or two places back, or that repeats a pair; 0: off
+    revise: str | int = 0  # how many of the steps revise the finished text; short: two rounds of short trajectories
+    revise_groups: int = 4  # one token of so many is hidden at such a step
+    doubt: float = 0.1  # and written anew if it is less than so many times as likely as the one drawn for it
     candidates: int = 1  # texts written for each that is kept: the one the controls find best
     grid: str | Tensor = "uniform"
     engine: str = "tail"
@@ -126,7 +134,8 @@ class GenerationConfig:
         return changed
 
     def _check(self) -> None:
-        for name, least in (("steps", 1), ("candidates", 1), ("batch_size", 1), ("min_length", 0), ("score_batch", 0)):
+        ones, zeros = ("steps", "candidates", "batch_size"), ("min_length", "score_batch")
+        for name, least in (dict.fromkeys(ones, 1) | dict.fromkeys(zeros, 0)).items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
         if self.steps > MOST_STEPS:
@@ -141,10 +150,24 @@ class GenerationConfig:
             value = getattr(self, name)
             if value is not None and value not in known:
                 raise ValueError(f"Unknown {name} '{value}'.{closest(value, list(known))}")
+        _ = self.revision
         ORDERS.get(self.order)
         ENGINES.get(self.engine)
         _ = self.feedback_share
         _ = self.settling
+
+    @property
+    def revision(self) -> Revision:
+        """Its passes are among the steps, of which half are left at least; on top of a grid that lists its times."""
+        listed = isinstance(self.grid, Tensor)
+        if self.revise == SHORT:
+            alone = listed or self.steps >= LONG_STEPS
+            passes = 0 if alone else max(0, min(2 * self.revise_groups, self.steps - KEPT_STEPS))
+        elif str(self.revise).isdigit():
+            passes = int(self.revise) if listed else min(int(self.revise), self.steps // 2)
+        else:
+            raise ValueError(f"revise must be {SHORT} or a number of steps (0: none), got '{self.revise}'")
+        return Revision(passes, self.revise_groups, self.doubt)
 
     @property
     def feedback_share(self) -> float:
@@ -211,8 +234,9 @@ def make_sampler(denoiser: Denoiser, objectives: Objectives, config: GenerationC
     allocation = parse_allocation(config.allocation)
     if allocation.needs_guidance and all(getattr(objective, "pins_only", False) for objective, _ in objectives):
         allocation = Allocation("constant")
+    revision = config.revision
     trajectory = SamplerConfig(
-        config.steps,
+        config.steps - revision.passes,
         config.grid,
         config.time_conditioning or denoiser.config.time_conditioning,
         config.feedback_share,
@@ -221,6 +245,7 @@ def make_sampler(denoiser: Denoiser, objectives: Objectives, config: GenerationC
         config.graphs,
         config.local_repetition_penalty,
         config.settling,
+        revision,
     )
     regime = REGIMES.get(denoiser.config.regime)
     process = regime.make_process(denoiser, config)

@@ -10,6 +10,8 @@ import torch
 
 from conftest import LENGTH, make_classifier, make_tokenizer, tiny_backbone
 from tta_diffusion.allocation import POLICIES
+from tta_diffusion.control.discrete import NeighbourGuidance
+from tta_diffusion.control.guidance import Guidance
 from tta_diffusion.denoiser.backbone import Backbone
 from tta_diffusion.denoiser.config import DenoiserConfig
 from tta_diffusion.denoiser.token_model import TokenDenoiser
@@ -50,6 +52,19 @@ def test_guidance_raises_what_it_climbs(pipes, regime: str, form: str) -> None:
         return sum(float(t.probability["sentiment"]["after"][-1]) for t in output.traces) / len(output.traces)
 
     assert judged(scale) > judged(0.0)
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize(("form", "pushes"), [("soft", 8), ("first-order", 4)])
+def test_what_pushes_the_next_state_leaves_a_revision_alone(pipes, regime, form, pushes, monkeypatch) -> None:
+    kind = {"soft": Guidance, "first-order": NeighbourGuidance}[form]
+    calls, push = [], kind.push
+    monkeypatch.setattr(kind, "push", lambda *given: (calls.append(1), push(*given))[1])
+    settings = {"steps": 8, "revise": 4, "doubt": 1.0, "early_exit": False, "guidance_form": form, "num_samples": 3}
+    output = pipes[regime]("the", control="sentiment=positive", seed=0, **settings)
+    assert len(calls) == pushes
+    assert output.steps == [8, 8, 8]
+    assert not bool((output.sequences == MASK).any())
 
 
 @pytest.mark.parametrize("regime", REGIMES)

@@ -23,6 +23,7 @@ from tta_diffusion.diffusion.simplex import SimplexProcess, SimplexState
 from tta_diffusion.fast.light.llama import Encoder
 from tta_diffusion.fast.scratch import Scratch
 from tta_diffusion.sampling.prediction import Predictor
+from tta_diffusion.sampling.revision import Revision
 from tta_diffusion.sampling.sampler import Sampler, SamplerConfig
 from tta_diffusion.sampling.settled_prediction import SettledPredictor, Settling
 from tta_diffusion.settings import GenerationConfig, make_sampler
@@ -97,6 +98,14 @@ def test_it_is_exact_where_nothing_settles_or_all_is_refreshed(
 ) -> None:
     exact = write(sampler(denoiser, None, allocation))
     assert torch.equal(write(sampler(denoiser, settling, allocation)), exact)
+
+
+def test_a_revision_reads_the_whole_text(denoiser: SimplexDenoiser) -> None:
+    def revised(settling: Settling | None) -> Tensor:
+        one = sampler(denoiser, settling)
+        return write(replace(one, config=replace(one.config, revision=Revision(6, 3, doubt=1.0))))
+
+    assert torch.equal(revised(Settling(certain=2.0, first=1)), revised(None))
 
 
 def test_only_what_may_change_is_run(denoiser: SimplexDenoiser, rows: list[int]) -> None:

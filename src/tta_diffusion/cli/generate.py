@@ -211,6 +211,27 @@ def generate(
         ),
     ] = None,
     stutter: Annotated[float | None, typer.Option(hidden=True)] = None,  # its name before
+    revise: Annotated[
+        str | None,
+        option(
+            "How many of the steps revise the finished text: tokens are hidden in turns, and written anew where the "
+            "others speak against them. short: two rounds where steps are few; 0: none.",
+            "--revise",
+            example="8",
+        ),
+    ] = None,
+    revise_groups: Annotated[
+        int | None,
+        option("One token of so many is hidden at such a step.", "--revise-groups", example="8"),
+    ] = None,
+    doubt: Annotated[
+        float | None,
+        option(
+            "A hidden token is written anew if it is less than so many times as likely as the one drawn in its place.",
+            "--doubt",
+            example="0.3",
+        ),
+    ] = None,
     candidates: Annotated[
         int | None,
         option(

@@ -48,7 +48,7 @@ def spread(keys: Tensor, width: int) -> Tensor:
 
 
 # The purpose of a draw keeps the streams apart.
-NOISE, PROJECTION, ALLOCATION, TRANSITION, ENDING = 1, 2, 3, 4, 5
+NOISE, PROJECTION, ALLOCATION, TRANSITION, ENDING, REVISION = 1, 2, 3, 4, 5, 6
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,7 @@ class NeighbourGuidance(Guidance):
 
     exact: bool = False
     needs_whole: ClassVar[bool] = True
+    pushes_prediction: ClassVar[bool] = False
     passes: ClassVar[int] = 1
     capture_key: ClassVar[None] = None
 

@@ -65,6 +65,7 @@ class FreeGuidance(Guidance):
     """One label of the model's own, beside constraints that pin tokens."""
 
     weight: float = 1.0  # of the label: gamma is as many times the strength
+    pushes_prediction: ClassVar[bool] = False
     needs_whole: ClassVar[bool] = True
     capture_key: ClassVar[None] = None
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -91,6 +91,7 @@ class Guidance:
 
     objectives: Objectives
     config: GuidanceConfig = GuidanceConfig()
+    pushes_prediction: ClassVar[bool] = True  # of the clean text; False: the next state
 
     def prepare(self, canvas: Canvas) -> Canvas:
         """Lets every objective pin its tokens, in their order (a length comes first: see `control.parse`)."""

@@ -157,6 +157,10 @@ class GraphedPredictor:
         importance = None if found.importance is None else found.importance.clone()
         return Prediction(state, top, top.moved(found.moved), importance, tokens)
 
+    def look_again(self, state: State, step: int, u: float) -> Prediction:
+        """See `Predictor`."""
+        return self(state, step, u, None)
+
     def judge(self, drafts: Sequence[Tensor], u: float) -> list[dict[str, Tensor]]:
         """See `Predictor`; what it returns is overwritten by the next call."""
         guidance, canvas = self.plain.guidance, self.plain.canvas

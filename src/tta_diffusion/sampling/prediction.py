@@ -58,9 +58,20 @@ class Predictor:
         return cls(denoiser, process, guidance, time_conditioning, canvas, free, randomness)
 
     def __call__(self, state: State, step: int, u: float, previous: SoftTokens | None) -> Prediction:
+        return self._predict(state, step, u, previous, self.guidance)
+
+    def look_again(self, state: State, step: int, u: float) -> Prediction:
+        """Of a finished text, some tokens of which are hidden (see `revision`): without a prediction before it, nor
+        guidance that pushes the next state, for there is none."""
+        guidance = self.guidance if self.guidance is not None and self.guidance.pushes_prediction else None
+        return self._predict(state, step, u, None, guidance)
+
+    def _predict(
+        self, state: State, step: int, u: float, previous: SoftTokens | None, guidance: Guidance | None
+    ) -> Prediction:
         state, seen = self.process.observe(state, self.randomness, step)
         logits = self.predict(seen, state.times, u, previous)
-        guided = self.guidance(logits, self.canvas, u, state) if self.guidance else Guided(logits)
+        guided = guidance(logits, self.canvas, u, state) if guidance else Guided(logits)
         return Prediction(state, logits, guided.logits, guided.importance)
 
     def predict(self, seen: Any, times: Tensor, u: float | Tensor, previous: SoftTokens | None) -> Logits:

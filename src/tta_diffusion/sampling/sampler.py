@@ -4,6 +4,8 @@ for u in grid:   logits, g = predictor(state)                 what the clean tex
                  draft = process.draft(logits)                tokens; repetitions may be lowered first
                  u_i = allocation(u, g)                       how much each may change
                  state = process.advance(draft, u_i - du)     one grid step below u_i
+then, if the text is revised (see `revision`):
+for each pass:   ids = revision(ids)                          tokens that the others speak against are written anew
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from tta_diffusion.diffusion.process import Process, State
 from tta_diffusion.sampling.graphed_prediction import GraphedPredictor, graphed
 from tta_diffusion.sampling.prediction import Prediction, Predictor
 from tta_diffusion.sampling.repetition import Peers, lower_local_repetition
+from tta_diffusion.sampling.revision import Revision
 from tta_diffusion.sampling.settled_prediction import SettledPredictor, Settling
 from tta_diffusion.sampling.trace import Trace, TraceRecorder, relative
 from tta_diffusion.tokens.canvas import Canvas
@@ -49,6 +52,7 @@ class SamplerConfig:
     graphs: bool = True  # replay CUDA graphs on a GPU, where the regime has them
     local_repetition_penalty: float = 0.0  # nats off what a text has just said (see `repetition`); 0: off
     settling: Settling | None = None  # run the network on tokens that may still change alone; None: on all
+    revision: Revision = Revision()  # of the finished text, after the steps
 
     def __post_init__(self) -> None:
         check_time_conditioning(self.time_conditioning)
@@ -125,15 +129,17 @@ class Sampler:
         grid = self._grid(float(state.times.max()) if start else 1.0)
         conditioning = self.config.time_conditioning
         plain = Predictor.of(self.denoiser, self.process, self.guidance, conditioning, canvas, randomness)
-        with self._predictor(plain, grid) as predictor:
+        times = [*grid.tolist(), *[float(grid[-1])] * self.config.revision.passes]
+        with self._predictor(plain, times) as predictor:
             recorder = TraceRecorder() if trace else None
             trajectory = _Trajectory(self, predictor, canvas, randomness, grid, callback, recorder, peers)
             return trajectory.run(state, state.times if start else None)
 
-    def _predictor(self, plain: Predictor, grid: Tensor) -> AbstractContextManager[AnyPredictor]:
+    def _predictor(self, plain: Predictor, times: list[float]) -> AbstractContextManager[AnyPredictor]:
+        """For predictions at these global times, one after the other."""
         if self.config.settling is not None and bool(plain.canvas.free.any()):
             return nullcontext(SettledPredictor.of(plain, self.config.settling))
-        return graphed(plain, grid.tolist()) if self.config.graphs else nullcontext(plain)
+        return graphed(plain, times) if self.config.graphs else nullcontext(plain)
 
     def _sample_in_parts(self, canvas: Canvas, randomness: Randomness, trace: bool) -> SampleOutput:
         """Parts of about the same size, one after the other."""
@@ -196,8 +202,26 @@ class _Trajectory:
             state = process.advance(prediction.state, logits, ids, levels, self.randomness, step)
             previous = self._feed_back(prediction, logits, before)
             del prediction, logits  # as wide as the vocabulary: not to be held while the next ones are made
-        taken = steps.tolist()
-        return SampleOutput(ids, taken, self.recorder.traces(canvas.pinned, taken) if self.recorder else None)
+        passes = self.sampler.config.revision.passes
+        taken = [count + passes for count in steps.tolist()]
+        if passes:
+            ids = self._revise(ids, ceiling)
+        if self.recorder is None:
+            return SampleOutput(ids, taken)
+        return SampleOutput(ids, taken, self.recorder.traces(canvas.pinned, None if passes else taken))
+
+    def _revise(self, ids: Tensor, ceiling: Tensor | None) -> Tensor:
+        """The finished text (B, L) after all passes, which come at the time of the last step."""
+        revision, canvas, u = self.sampler.config.revision, self.canvas, float(self.grid[-1])
+        for number in range(revision.passes):
+            step = len(self.grid) + number
+            hidden = revision.hidden(number, canvas.free, self.randomness)
+            times = hidden.double() if ceiling is None else torch.minimum(hidden.double(), ceiling)
+            prediction = self.predictor.look_again(self.sampler.process.begin(ids, times), step, u)
+            logits = self._lower(prediction.guided, ids)
+            before, ids = ids, revision.decide(logits, ids, self._draft(prediction.state, logits, step), hidden)
+            self._tell(step, u, prediction, ids, times, before)
+        return ids
 
     def _draft(self, state: State, logits: Logits, step: int) -> Tensor:
         drawn = self.sampler.process.draft(state, logits, self.randomness, step)
@@ -257,12 +281,17 @@ class _Trajectory:
         window = self.sampler.guidance.config
         return u < window.stop or (window.active(u) and window.active(last))
 
+    @property
+    def total(self) -> int:
+        """Predictions in all, if nothing ends early."""
+        return len(self.grid) + self.sampler.config.revision.passes
+
     def _tell(self, step: int, u: float, prediction: Prediction, ids: Tensor, times: Tensor, before: Tensor) -> None:
         """Records the step and calls back; `before` has the draft of the last step."""
         if self.recorder:
             self._record(self.recorder, step, u, prediction, ids, times, before)
         if self.callback:
-            self.callback(StepInfo(step, len(self.grid), u, ids, times, prediction.importance, self.canvas.pinned))
+            self.callback(StepInfo(step, self.total, u, ids, times, prediction.importance, self.canvas.pinned))
 
     def _record(
         self,

@@ -113,5 +113,9 @@ class SettledPredictor:
         self.sure = torch.where(certain, self.sure + 1, 0)
         self.likeliest = self.free.spread(guided.ids.gather(-1, best.indices[:, None]).squeeze(-1))
 
+    def look_again(self, state: State, step: int, u: float) -> Prediction:
+        """See `Predictor`: all tokens are run, for what is kept of them knows those that are hidden now."""
+        return self.plain.look_again(state, step, u)
+
     def judge(self, drafts: list[Tensor], u: float) -> list[dict[str, Tensor]]:
         return self.plain.judge(drafts, u)

@@ -166,8 +166,9 @@ class TraceRecorder:
             for when, p in both.items():
                 self._probability[objective][when].append(p)
 
-    def traces(self, pinned: Tensor, steps: list[int]) -> list[Trace]:
-        """One for each text (B, L), up to the step after which it did not change."""
+    def traces(self, pinned: Tensor, steps: list[int] | None = None) -> list[Trace]:
+        """One for each text (B, L), up to the step after which it did not change; None: of all steps."""
+        steps = [len(self._u)] * len(pinned) if steps is None else steps
         stacked: dict[str, Any] = {name: series.numpy() for name, series in self._arrays.items()}  # (S, B, L)
         curves = {
             objective: {when: series.numpy() for when, series in both.items()}  # (S, B)

@@ -22,6 +22,7 @@ from tta_diffusion.common.progress import Progress
 
 CELLS = "cells.json"
 TEXTS = "texts.jsonl.xz"
+UNREVISED = {"revise": 0}  # what allocation has written, unless it is asked for otherwise
 
 
 def write(ablation: Ablation, request: Request, out: Path) -> tuple[list[Cell], str]:
@@ -34,7 +35,7 @@ def write(ablation: Ablation, request: Request, out: Path) -> tuple[list[Cell], 
         return replace(
             request,
             task=ablation.task,
-            settings=ablation.settings | request.settings | cell.settings,
+            settings=UNREVISED | ablation.settings | request.settings | cell.settings,
             limit=ablation.limit(cell.steps),
             out=folder / cell.name,
             name=cell.policy,
