@@ -25,9 +25,6 @@ from tta_diffusion.sampling.sampler import Sampler, SamplerConfig
 from tta_diffusion.sampling.settled_prediction import Settling
 
 MOST_STEPS = 20_000
-# revise="short" takes none of the first steps, for beside a rough text no token is in its place, and none of as many as
-# LONG_STEPS, after which a text has settled by itself (docs/method.md).
-SHORT, KEPT_STEPS, LONG_STEPS = "short", 12, 40
 COMPUTE = ("exact", "settled")
 ENDS = ("model", "drawn")
 FEEDBACK = {"guided": 1.0, "plain": 0.0}
@@ -90,7 +87,7 @@ class GenerationConfig:
     temperature: float = 1.0
     variety: float = 0.0  # nats off a token that repeats three of an earlier text of the same prompt; 0: off
     local_repetition_penalty: float = 0.0  # nats off a token one or two places back, or that repeats a pair; 0: off
-    revise: str | int = 0  # how many of the steps revise the finished text; short: two rounds of short trajectories
+    revise: int = 0  # so many of the steps revise the finished text, half of them at most; 0: none
     revise_groups: int = 4  # one token of so many is hidden at such a step
     doubt: float = 0.1  # and written anew if it is less than so many times as likely as the one drawn for it
     candidates: int = 1  # texts written for each that is kept: the one the controls find best
@@ -134,7 +131,7 @@ class GenerationConfig:
         return changed
 
     def _check(self) -> None:
-        ones, zeros = ("steps", "candidates", "batch_size"), ("min_length", "score_batch")
+        ones, zeros = ("steps", "candidates", "batch_size"), ("min_length", "score_batch", "revise")
         for name, least in (dict.fromkeys(ones, 1) | dict.fromkeys(zeros, 0)).items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
@@ -159,15 +156,8 @@ class GenerationConfig:
     @property
     def revision(self) -> Revision:
         """Its passes are among the steps, of which half are left at least; on top of a grid that lists its times."""
-        listed = isinstance(self.grid, Tensor)
-        if self.revise == SHORT:
-            alone = listed or self.steps >= LONG_STEPS
-            passes = 0 if alone else max(0, min(2 * self.revise_groups, self.steps - KEPT_STEPS))
-        elif str(self.revise).isdigit():
-            passes = int(self.revise) if listed else min(int(self.revise), self.steps // 2)
-        else:
-            raise ValueError(f"revise must be {SHORT} or a number of steps (0: none), got '{self.revise}'")
-        return Revision(passes, self.revise_groups, self.doubt)
+        most = self.revise if isinstance(self.grid, Tensor) else self.steps // 2
+        return Revision(min(self.revise, most), self.revise_groups, self.doubt)
 
     @property
     def feedback_share(self) -> float:

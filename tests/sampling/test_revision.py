@@ -177,11 +177,7 @@ def test_tokens_are_not_noised_above_the_time_of_a_rewriting(pipeline):
     assert float(kept.traces[0].times.max()) <= 0.6
 
 
-@pytest.mark.parametrize(
-    ("revise", "steps", "passes"),
-    [(8, 50, 8), ("8", 20, 8), (8, 10, 5), (8, 1, 0), (0, 20, 0)]
-    + [("short", steps, passes) for steps, passes in ((10, 0), (12, 0), (15, 3), (20, 8), (39, 8), (40, 0), (50, 0))],
-)
+@pytest.mark.parametrize(("revise", "steps", "passes"), [(8, 50, 8), (8, 20, 8), (8, 10, 5), (8, 1, 0), (0, 20, 0)])
 def test_its_passes_are_among_the_steps(pipeline, revise, steps, passes):
     config = GenerationConfig().override({"steps": steps, "revise": revise})
     made = make_sampler(pipeline.denoiser, [], config).config
@@ -189,16 +185,14 @@ def test_its_passes_are_among_the_steps(pipeline, revise, steps, passes):
     assert pipeline("the", steps=steps, revise=revise, early_exit=False, seed=0).steps == [steps]
 
 
-@pytest.mark.parametrize(("revise", "passes"), [(2, 2), ("short", 0)])
-def test_a_grid_that_lists_its_times_is_taken_whole(pipeline, revise, passes):
-    assert pipeline("the", grid=[1.0, 0.6, 0.3], revise=revise, early_exit=False, seed=0).steps == [3 + passes]
+def test_a_grid_that_lists_its_times_is_taken_whole(pipeline):
+    assert pipeline("the", grid=[1.0, 0.6, 0.3], revise=2, early_exit=False, seed=0).steps == [3 + 2]
 
 
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"revise": -1}, "revise must be short or a number of steps"),
-        ({"revise": "long"}, "revise must be short or a number of steps"),
+        ({"revise": -1}, "revise must be at least 0"),
         ({"revise_groups": 0}, "at least 0 passes and 1 group"),
         ({"doubt": -0.1}, "doubt must be at least 0"),
         ({"doubt": math.nan}, "doubt must be at least 0"),

@@ -220,6 +220,22 @@ def test_any_number_of_steps_can_be_a_model_s_own(page):
     assert asked == [{}, {}, {}]
 
 
+def test_a_revision_is_asked_for_where_it_is_not_the_model_s_own(page):
+    asked = page.run(
+        """(async () => {
+          const { Settings } = await import("/page/settings.js");
+          const own = { steps: 32, strength: 2, feedback: "guided", temperature: 1, allocation: "constant", revise: 4 };
+          const side = new Settings("one");
+          const options = { policies: [{ name: "constant" }], limits: { steps: 50 } };
+          side.offer(options, { length: 32, controls: {}, defaults: own });
+          const before = side.read();
+          side.write({ revise: 0 });
+          return [before, side.read()];
+        })()"""
+    )
+    assert asked == [{}, {"revise": 0}]
+
+
 def test_what_a_fold_hides_does_not_stop_writing_unsaid(page):
     strength, heat = (f"document.querySelectorAll('.side details input')[{i}].value =" for i in range(2))
     page.run(f"{strength} '2.5'; document.getElementById('write').click()")  # no multiple of anything

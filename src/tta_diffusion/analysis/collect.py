@@ -65,7 +65,7 @@ def collect(wanted: Collection) -> list[Path]:
     pipeline = load_pipeline(model, wanted.device, wanted.dtype)
     own: dict[str, Any] = json.loads(json.dumps(pipeline.denoiser.config.sampling, default=str))
     longest = pipeline.denoiser.config.length
-    settings = task.settings | {"max_length": min(task.length or longest, longest), "early_exit": False, "revise": 0}
+    settings = task.settings | {"max_length": min(task.length or longest, longest), "early_exit": False}
     settings |= wanted.settings | {"steps": wanted.steps, "batch_size": wanted.batch_size}
     for label in task.labels:
         pipeline.check(plan.prompts, task.control_for(label), **settings)

@@ -212,10 +212,10 @@ def generate(
     ] = None,
     stutter: Annotated[float | None, typer.Option(hidden=True)] = None,  # its name before
     revise: Annotated[
-        str | None,
+        int | None,
         option(
-            "How many of the steps revise the finished text: tokens are hidden in turns, and written anew where the "
-            "others speak against them. short: two rounds where steps are few; 0: none.",
+            "So many of the steps, half of them at most, revise the finished text: tokens are hidden in turns, and "
+            "written anew where the others speak against them. 0: none.",
             "--revise",
             example="8",
         ),

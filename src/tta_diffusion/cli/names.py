@@ -93,9 +93,6 @@ COMPUTE = {
     "exact": "every token at every step",
     "settled": "what is certain is computed anew every few steps only",
 }
-REVISE = {
-    "short": "two rounds, where steps are few: of 13 to 39 steps those after the twelfth, 8 at most",
-}
 ENDS = {
     "model": "the model decides where a text ends",
     "drawn": "a text ends at a place drawn evenly between --min-length and --max-length",
@@ -139,7 +136,7 @@ SETTINGS = {
     "temperature": Setting(float, 1.0),
     "variety": Setting(float, 0.0),
     "local_repetition_penalty": Setting(float, 0.0),
-    "revise": Setting(str, 0),
+    "revise": Setting(int, 0),
     "revise_groups": Setting(int, 4),
     "doubt": Setting(float, 0.1),
     "candidates": Setting(int, 1),

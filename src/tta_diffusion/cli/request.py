@@ -74,8 +74,6 @@ def _checked(key: str, value: Any) -> Any:
         return value
     if key == "feedback" and isinstance(value, int | float):
         return float(value)
-    if key == "revise" and type(value) is int:
-        return value
     kind = SETTINGS.get(key, Setting(str if key == "model" else int, None)).kind
     if kind is float and not isinstance(value, bool):
         try:

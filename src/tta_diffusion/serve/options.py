@@ -33,7 +33,8 @@ def _model(served: Served) -> dict[str, Any]:
         "feedback": getattr(own, "self_conditioning", "none") != "none",
         "controls": served.labels,
         "defaults": {
-            name: getattr(defaults, name) for name in ("steps", "strength", "feedback", "temperature", "top_p")
+            name: getattr(defaults, name)
+            for name in ("steps", "strength", "feedback", "temperature", "top_p", "revise")
         }
         | {"allocation": str(defaults.allocation)},
     }

@@ -45,7 +45,7 @@ class Asked(BaseModel):
     top_k: Count | None = None
     variety: Number | None = None
     local_repetition_penalty: Number | None = None
-    revise: Name | Count | None = None
+    revise: Count | None = None
     candidates: Count | None = None
     min_length: Count | None = None
     ends: Name | None = None

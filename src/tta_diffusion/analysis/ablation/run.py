@@ -22,7 +22,6 @@ from tta_diffusion.common.progress import Progress
 
 CELLS = "cells.json"
 TEXTS = "texts.jsonl.xz"
-UNREVISED = {"revise": 0}  # what allocation has written, unless it is asked for otherwise
 
 
 def write(ablation: Ablation, request: Request, out: Path) -> tuple[list[Cell], str]:
@@ -35,7 +34,7 @@ def write(ablation: Ablation, request: Request, out: Path) -> tuple[list[Cell], 
         return replace(
             request,
             task=ablation.task,
-            settings=UNREVISED | ablation.settings | request.settings | cell.settings,
+            settings=ablation.settings | request.settings | cell.settings,
             limit=ablation.limit(cell.steps),
             out=folder / cell.name,
             name=cell.policy,

@@ -17,6 +17,9 @@ export class Settings {
     this.strength = make("input", { type: "number", min: 0, step: "any" });
     this.feedback = make("select", {}, ...["guided", "plain"].map((name) => make("option", { value: name }, name)));
     this.temperature = make("input", { type: "number", min: 0, max: 5, step: "any" });
+    this.revise = make("input", {
+      type: "number", min: 0, step: 1, title: "so many of the last steps hide tokens in turns and write anew what does not fit",
+    });
     this.about = make("p", { className: "about", id: `about-${this.id}` });
     this.policy.setAttribute("aria-describedby", this.about.id);
     this.feedbackLabel = make("label", {}, "feedback", this.feedback);
@@ -25,7 +28,7 @@ export class Settings {
       make(
         "div", { className: "fields" },
         make("label", {}, "strength", this.strength), this.feedbackLabel,
-        make("label", {}, "temperature", this.temperature),
+        make("label", {}, "temperature", this.temperature), make("label", {}, "steps that revise", this.revise),
         make("label", { className: "wide" }, "policy in full", this.exact),
       ),
     );
@@ -92,6 +95,7 @@ export class Settings {
     if (this.feedback.value !== own.feedback) asked.feedback = this.feedback.value;
     if (this.temperature.value && Number(this.temperature.value) !== own.temperature)
       asked.temperature = Number(this.temperature.value);
+    if (this.revise.value && Number(this.revise.value) !== own.revise) asked.revise = Number(this.revise.value);
     return asked;
   }
 
@@ -113,6 +117,7 @@ export class Settings {
     this.strength.value = asked.strength ?? own.strength;
     this.feedback.value = asked.feedback || own.feedback;
     this.temperature.value = asked.temperature ?? own.temperature;
+    this.revise.value = asked.revise ?? own.revise;
     this.count();
     this.explain();
   }
