@@ -18,7 +18,7 @@ export class Settings {
     this.feedback = make("select", {}, ...["guided", "plain"].map((name) => make("option", { value: name }, name)));
     this.temperature = make("input", { type: "number", min: 0, max: 5, step: "any" });
     this.revise = make("input", {
-      type: "number", min: 0, step: 1, title: "so many of the last steps hide tokens in turns and write anew what does not fit",
+      type: "number", min: 0, step: 1, title: "so many of the steps, the last ones, hide tokens in turns and write anew what does not fit",
     });
     this.about = make("p", { className: "about", id: `about-${this.id}` });
     this.policy.setAttribute("aria-describedby", this.about.id);
@@ -28,7 +28,7 @@ export class Settings {
       make(
         "div", { className: "fields" },
         make("label", {}, "strength", this.strength), this.feedbackLabel,
-        make("label", {}, "temperature", this.temperature), make("label", {}, "steps that revise", this.revise),
+        make("label", {}, "temperature", this.temperature), make("label", {}, "revise", this.revise),
         make("label", { className: "wide" }, "policy in full", this.exact),
       ),
     );
