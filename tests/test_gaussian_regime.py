@@ -85,6 +85,15 @@ def test_controls_allocation_and_traces(pipeline: TTAPipeline) -> None:
     assert trace.ids[-1].tolist() == guided.sequences[0].tolist()
 
 
+def test_a_finished_text_is_revised(pipeline: TTAPipeline) -> None:
+    settings = {"steps": STEPS, "num_samples": 4, "seed": 3, "early_exit": False}
+    plain = pipeline("", **settings)
+    same, other = (pipeline("", revise=STEPS // 2, doubt=doubt, **settings) for doubt in (0.0, 1e9))
+    assert same.steps == other.steps == [STEPS] * 4
+    assert not torch.equal(other.sequences, same.sequences)
+    assert torch.equal(pipeline("", revise=0, doubt=1e9, **settings).sequences, plain.sequences)
+
+
 def test_a_classifier_beside_the_model_guides(pipeline: TTAPipeline) -> None:
     """Twice the rate, no pull: what the classifier thinks of the texts rises."""
     settings = {"steps": 12, "num_samples": 8, "seed": 0, "return_trace": True, "control": "sentiment=positive"}

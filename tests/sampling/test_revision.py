@@ -177,6 +177,18 @@ def test_tokens_are_not_noised_above_the_time_of_a_rewriting(pipeline):
     assert float(kept.traces[0].times.max()) <= 0.6
 
 
+def test_a_trace_has_the_steps_that_its_text_took(monkeypatch):
+    monkeypatch.setattr(SimplexProcess, "settled", lambda *given: torch.tensor([True, False, False]))
+    revised = sampler(Revision(4, 2))
+    output = replace(revised, config=replace(revised.config, early_exit=True)).sample(
+        sheet(), seeds(0, 1, 2), trace=True
+    )
+    assert output.traces is not None
+    assert output.steps == [1 + 4, 5 + 4, 5 + 4]
+    assert [len(trace.u) for trace in output.traces] == output.steps
+    assert output.traces[0].ids[-1].tolist() == output.ids[0].tolist()
+
+
 @pytest.mark.parametrize(("revise", "steps", "passes"), [(8, 50, 8), (8, 20, 8), (8, 10, 5), (8, 1, 0), (0, 20, 0)])
 def test_its_passes_are_among_the_steps(pipeline, revise, steps, passes):
     config = GenerationConfig().override({"steps": steps, "revise": revise})

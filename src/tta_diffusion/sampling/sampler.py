@@ -203,12 +203,9 @@ class _Trajectory:
             previous = self._feed_back(prediction, logits, before)
             del prediction, logits  # as wide as the vocabulary: not to be held while the next ones are made
         passes = self.sampler.config.revision.passes
-        taken = [count + passes for count in steps.tolist()]
-        if passes:
-            ids = self._revise(ids, ceiling)
-        if self.recorder is None:
-            return SampleOutput(ids, taken)
-        return SampleOutput(ids, taken, self.recorder.traces(canvas.pinned, None if passes else taken))
+        ids = self._revise(ids, ceiling)
+        traces = self.recorder.traces(canvas.pinned, steps.tolist(), passes) if self.recorder else None
+        return SampleOutput(ids, (steps + passes).tolist(), traces)
 
     def _revise(self, ids: Tensor, ceiling: Tensor | None) -> Tensor:
         """The finished text (B, L) after all passes, which come at the time of the last step."""

@@ -166,9 +166,10 @@ class TraceRecorder:
             for when, p in both.items():
                 self._probability[objective][when].append(p)
 
-    def traces(self, pinned: Tensor, steps: list[int] | None = None) -> list[Trace]:
-        """One for each text (B, L), up to the step after which it did not change; None: of all steps."""
-        steps = [len(self._u)] * len(pinned) if steps is None else steps
+    def traces(self, pinned: Tensor, steps: list[int], last: int = 0) -> list[Trace]:
+        """One for each text (B, L), up to the step after which it did not change, and of the `last` ones."""
+        u = np.array(self._u)
+        kept = [np.r_[:count, len(u) - last : len(u)] for count in steps]
         stacked: dict[str, Any] = {name: series.numpy() for name, series in self._arrays.items()}  # (S, B, L)
         curves = {
             objective: {when: series.numpy() for when, series in both.items()}  # (S, B)
@@ -177,15 +178,15 @@ class TraceRecorder:
         fixed = pinned.cpu().numpy()
         return [
             Trace(
-                u=np.array(self._u[:count]),
+                u=u[places],
                 pinned=fixed[row],
                 probability={
-                    objective: {when: values[:count, row].tolist() for when, values in both.items()}
+                    objective: {when: values[places, row].tolist() for when, values in both.items()}
                     for objective, both in curves.items()
                 },
-                **{name: array[:count, row] for name, array in stacked.items()},
+                **{name: array[places, row] for name, array in stacked.items()},
             )
-            for row, count in enumerate(steps)
+            for row, places in enumerate(kept)
         ]
 
 
