@@ -26,11 +26,15 @@ def points(spread: float) -> Tensor:
     return TABLE[torch.arange(3, 3 + B * L).view(B, L)] + spread * torch.randn(B, L, D, generator=GENERATOR)
 
 
+def near_text(x: Tensor) -> NearText:
+    return NearText(Nearest.of(CANVAS.restrict(rounding(x, TABLE)), TABLE, K), torch.zeros_like(x), CANVAS, 0.5)
+
+
 @pytest.mark.parametrize("spread", [0.1, 3.0])
 def test_without_a_shift_it_is_the_whole_rounding(spread: float) -> None:
     x = points(spread)
     whole = SoftText(CANVAS.restrict(rounding(x, TABLE)), CANVAS, 0.5)
-    near = NearText(Nearest.of(x, TABLE, CANVAS, K), x, CANVAS, 0.5)
+    near = near_text(x)
     torch.testing.assert_close(near.embed(WORDS), whole.embed(WORDS), rtol=1e-4, atol=1e-5)
     assert torch.equal(near.mask, whole.mask)
     torch.testing.assert_close(near.soft.sum(-1), torch.ones(B * L))
@@ -38,7 +42,7 @@ def test_without_a_shift_it_is_the_whole_rounding(spread: float) -> None:
 
 def test_what_may_not_be_written_has_no_share() -> None:
     x = TABLE[torch.full((B, L), 2)]  # at a banned embedding
-    text = NearText(Nearest.of(x, TABLE, CANVAS, K), x, CANVAS, 0.5)
+    text = near_text(x)
     assert not bool(((text.near.ids == 2) & (text.soft[:, :-1] > 0)).any())
     assert not bool(text.near.others[:, 2].any())
 

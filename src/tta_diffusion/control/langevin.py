@@ -5,8 +5,9 @@ look for the shift d of the mean that is least in
 
     - sum_j w_j score_j( x_0 + d )  +  lambda |d|^2 / sigma           lambda: `fluency`
 
-from d = 0 on. Objectives judge clean text, so they are shown the rounding of the predicted x_0, shifted alike; one that
-was trained on noisy embeddings finds them, shifted too, as `text.state.x`. The levels of the next state are not known
+from d = 0 on. Objectives judge clean text, so they are shown the rounding of the predicted x_0, shifted alike: logits
+that d raises by d . E_v, as it raises predictions of tokens. One that was trained on noisy embeddings finds them,
+shifted too, as `text.state.x`. The levels of the next state are not known
 yet, for allocation asks for the importance that is found here: sigma is that of the posterior `step` below each token's
 own time. Where objectives allow it, the rounding is to the `support` nearest embeddings, and to the others as one (see
 `control.nearest`). (The released code makes a new Adagrad for each of its steps, which leaves of every gradient its
@@ -28,7 +29,7 @@ from tta_diffusion.diffusion.gaussian import GaussianProcess, GaussianState, sig
 from tta_diffusion.diffusion.process import State
 from tta_diffusion.tokens.canvas import Canvas
 from tta_diffusion.tokens.logits import Logits
-from tta_diffusion.tokens.point_logits import PointLogits, rounding
+from tta_diffusion.tokens.point_logits import PointLogits
 
 _LEAST_SIGMA = 1e-6
 _ADAGRAD = 1e-10  # added to the root of the squares
@@ -53,8 +54,9 @@ class Langevin(Guidance):
         assert isinstance(logits, PointLogits)
         assert isinstance(state, GaussianState)
         pull = 2 * self.fluency / self.sigma(state.times)
-        shift, squares = torch.zeros_like(logits.points), torch.zeros_like(logits.points)
-        near = None if self.reads_all else Nearest.of(logits.points, self.process.table, canvas, self.config.support)
+        table = self.process.table
+        shift, squares = (logits.values.new_zeros(*canvas.ids.shape, table.shape[1]) for _ in range(2))
+        near = None if self.reads_all else Nearest.of(logits.values, table, self.config.support)
         importance, checks = None, list[Check]()
         for iteration in range(self.config.iterations):
             with torch.enable_grad():
@@ -67,8 +69,8 @@ class Langevin(Guidance):
             gradient = pull * shift - slope
             squares = squares + gradient.square()
             shift = shift - strength * gradient / (squares.sqrt() + _ADAGRAD)
-        values = canvas.restrict(rounding(logits.points + shift, self.process.table))
-        return Guided(replace(logits, values=values, shift=shift), importance), checks
+        values, points = logits.values + shift @ table.T, self.process.clean(logits)
+        return Guided(replace(logits, values=values, points=points, shift=shift), importance), checks
 
     def sigma(self, times: Tensor) -> Tensor:
         """(B, L, 1) of the posterior from times (B, L) to `step` below them."""
@@ -77,7 +79,7 @@ class Langevin(Guidance):
 
     @property
     def reads_all(self) -> bool:
-        """Whether pushes round to the whole vocabulary."""
+        """Whether pushes read the whole vocabulary."""
         return self.needs_whole or self.config.support >= len(self.process.table)
 
     def _text(
@@ -92,5 +94,5 @@ class Langevin(Guidance):
         """What objectives see, differentiable in the shift (B, L, D)."""
         moved = None if state.x is None else replace(state, x=state.x + shift)
         if near is not None:
-            return NearText(near, logits.points + shift, canvas, u, moved)
-        return SoftText(canvas.restrict(rounding(logits.points + shift, self.process.table)), canvas, u, moved)
+            return NearText(near, shift, canvas, u, moved)
+        return SoftText(logits.values + shift @ self.process.table.T, canvas, u, moved)

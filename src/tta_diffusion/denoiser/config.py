@@ -9,6 +9,7 @@ from tta_diffusion.common.registry import closest
 from tta_diffusion.diffusion.schedule import get_schedule
 
 TIME_CONDITIONING = ("global", "token")
+READINGS = ("layers", "likelihood")
 
 
 def check_time_conditioning(value: str) -> None:
@@ -26,6 +27,9 @@ class DenoiserConfig:
     schedule: str = "cosine"
     scale: float = 5.0  # K of the simplex
     embedding_width: int | None = None  # D of the gaussian regime
+    # How a gaussian model reads noisy embeddings: `layers` of its own, which answer with a point (Diffusion-LM), or
+    # the `likelihood` of every token, and it answers with tokens (see `likelihood_model`).
+    reading: str = "layers"
     self_conditioning: str = "mean"
     # The time told to the denoiser: the global one for every token, or the allocated time of each token. A model
     # trained with one time for a sequence should be told the global one.
@@ -42,6 +46,8 @@ class DenoiserConfig:
     def __post_init__(self) -> None:
         get_schedule(self.schedule)
         check_time_conditioning(self.time_conditioning)
+        if self.reading not in READINGS:
+            raise ValueError(f"reading must be one of {', '.join(READINGS)}, got '{self.reading}'")
         if self.length < 1:
             raise ValueError(f"length must be at least 1, got {self.length}")
         if len(self.labels) > 1 or not all(self.labels.values()):

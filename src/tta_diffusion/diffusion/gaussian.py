@@ -11,8 +11,9 @@ A token y is its learned embedding E_y in R^D. Between times s < u, with ab_{u|s
 eta = 1 is the posterior itself, eta = 0 the deterministic step of DDIM; the marginals are the same for all. Every
 position has times of its own, and a token whose time is to rise is noised forward.
 
-The network predicts x_0, and its prediction reaches a step as `PointLogits`: the point, and its rounding to tokens.
-With `clamp` a step takes the embedding of the draft for x_0 (the nearest one, at temperature 0), else the point.
+The network predicts x_0, and its prediction reaches a step as `PointLogits`: the point, and its rounding to tokens; or
+tokens, and the point is their mean embedding. With `clamp` a step takes the embedding of the draft for x_0 (the nearest
+one, at temperature 0), else the point. A network of `readings` is shown likelihoods of x_u, not x_u itself.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from tta_diffusion.common.randomness import NOISE, PROJECTION, Randomness
 from tta_diffusion.diffusion.process import State
 from tta_diffusion.diffusion.schedule import get_schedule
 from tta_diffusion.tokens.logits import Logits
-from tta_diffusion.tokens.point_logits import PointLogits
+from tta_diffusion.tokens.point_logits import PointLogits, likelihood
 from tta_diffusion.tokens.projection import ProjectionConfig, project
-from tta_diffusion.tokens.soft_tokens import normals
+from tta_diffusion.tokens.soft_tokens import DenseTokens, normals
 
 _LEAST = 1e-12  # of what is divided by
 
@@ -82,6 +83,7 @@ class GaussianProcess:
     eta: float = 1.0
     clamp: bool = True
     projection: ProjectionConfig = ProjectionConfig(temperature=0.0)
+    readings: bool = False
     whole = True
 
     def __post_init__(self) -> None:
@@ -107,11 +109,15 @@ class GaussianProcess:
     def begin(self, ids: Tensor, times: Tensor) -> GaussianState:
         return GaussianState(ids, times)
 
-    def observe(self, state: GaussianState, randomness: Randomness, step: int) -> tuple[GaussianState, Tensor]:
+    def observe(
+        self, state: GaussianState, randomness: Randomness, step: int
+    ) -> tuple[GaussianState, Tensor | DenseTokens]:
         if state.x is None:
             noisy = marginal(F.embedding(state.ids, self.table), self.signal(state.times))
             state = replace(state, x=self._draw(noisy, randomness, step))
         assert state.x is not None
+        if self.readings:
+            return state, DenseTokens(likelihood(state.x, self.signal(state.times), self.table))
         return state, state.x
 
     def draft(self, state: GaussianState, logits: Logits, randomness: Randomness, step: int) -> Tensor:
@@ -123,7 +129,7 @@ class GaussianProcess:
     ) -> GaussianState:
         assert isinstance(logits, PointLogits)
         assert state.x is not None
-        clean = F.embedding(draft, self.table) if self.clamp else logits.points
+        clean = F.embedding(draft, self.table) if self.clamp else self.clean(logits)
         now, later = self.signal(state.times), self.signal(levels)
         falls = later > now
         back, forth = posterior(state.x, clean, now, later, self.eta), forward(state.x, now, later)
@@ -132,6 +138,10 @@ class GaussianProcess:
             mean = mean + logits.shift
         x = self._draw(Normal(mean, torch.where(falls, back.std, forth.std)), randomness, step + 1)
         return GaussianState(draft, levels, x)
+
+    def clean(self, logits: PointLogits) -> Tensor:
+        """x_0 (B, L, D); a mean over tokens is as sharp as the draft."""
+        return logits.clean(self.table, self.projection.temperature or 1.0)
 
     def settled(self, logits: Logits, draft: Tensor, before: Tensor, levels: Tensor, pinned: Tensor) -> Tensor:
         """No token has any noise left, and none has changed."""

@@ -19,7 +19,9 @@ from tta_diffusion.control.discrete import NeighbourGuidance
 from tta_diffusion.control.free_guidance import FreeGuidance, LabelObjective
 from tta_diffusion.control.guidance import Guidance, GuidanceConfig, Objectives
 from tta_diffusion.control.langevin import Langevin
+from tta_diffusion.denoiser import checkpoint
 from tta_diffusion.denoiser.embedding_model import EmbeddingDenoiser
+from tta_diffusion.denoiser.likelihood_model import LikelihoodDenoiser
 from tta_diffusion.denoiser.model import SimplexDenoiser
 from tta_diffusion.denoiser.protocol import Denoiser
 from tta_diffusion.denoiser.token_model import TokenDenoiser
@@ -70,19 +72,31 @@ REGIMES.register("simplex")(Regime(SimplexDenoiser.from_pretrained, _simplex))
 def _gaussian(denoiser: Any, settings: Any) -> GaussianProcess:
     if settings.step_rule != "ddpm":
         raise ValueError("the gaussian regime has no step_rule: eta=0 is its DDIM, eta=1 its posterior")
-    table = denoiser.table.detach().float()
-    return GaussianProcess(table, denoiser.config.schedule, settings.eta, settings.clamp, _projection(settings))
+    readings = denoiser.config.reading == "likelihood"
+    table = (denoiser.embeddings if readings else denoiser.table).detach().float()
+    projection = _projection(settings)
+    return GaussianProcess(table, denoiser.config.schedule, settings.eta, settings.clamp, projection, readings)
 
 
-def _langevin(objectives: Objectives, config: GuidanceConfig, process: Any, settings: Any) -> Langevin:
+def _load_gaussian(directory: Path, device: torch.device | str) -> EmbeddingDenoiser | LikelihoodDenoiser:
+    reads = checkpoint.load_config(directory).reading == "likelihood"
+    return (LikelihoodDenoiser if reads else EmbeddingDenoiser).from_pretrained(directory, device)
+
+
+def _langevin(objectives: Objectives, config: GuidanceConfig, process: Any, settings: Any) -> Guidance:
+    if settings.guidance_form == "soft" and process.readings:
+        return Guidance(objectives, config)
     if settings.guidance_form is not None:
-        raise ValueError("the gaussian regime has one form of guidance, Langevin's: leave guidance_form out")
+        raise ValueError(
+            "guidance of a gaussian model is Langevin's: leave guidance_form out ('soft' pushes predictions of tokens, "
+            "which models with the reading 'likelihood' make)"
+        )
     return Langevin(objectives, config, process=process, step=1 / settings.steps, fluency=settings.fluency)
 
 
 REGIMES.register("gaussian")(
     Regime(
-        EmbeddingDenoiser.from_pretrained,
+        _load_gaussian,
         _gaussian,
         _langevin,
         reads_weights=True,

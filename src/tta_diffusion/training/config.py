@@ -45,6 +45,7 @@ class ModelSettings:
     schedule: str = "cosine"
     scale: float = 5.0
     embedding_width: int = 128  # of the gaussian regime
+    reading: str = "layers"  # gaussian: of noisy embeddings by layers of its own, or by the `likelihood` of tokens
     self_conditioning: str = "mean"
     time_conditioning: str = "token"
     timed: bool = True  # False: the network is told no time (a masked language model knows none)

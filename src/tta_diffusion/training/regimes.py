@@ -14,11 +14,13 @@ from typing import Any
 from tta_diffusion.common.registry import Registry
 from tta_diffusion.data.store import TokenStore
 from tta_diffusion.denoiser.embedding_model import EmbeddingDenoiser
+from tta_diffusion.denoiser.likelihood_model import LikelihoodDenoiser
 from tta_diffusion.training.config import TrainConfig
 from tta_diffusion.training.objective import TrainingModel
 from tta_diffusion.training.objectives.base import TrainingObjective
 from tta_diffusion.training.objectives.discrete import build_tokens
 from tta_diffusion.training.objectives.gaussian import GaussianObjective
+from tta_diffusion.training.objectives.likelihood import LikelihoodObjective
 from tta_diffusion.training.objectives.masked import MaskedObjective
 from tta_diffusion.training.objectives.uniform import UniformObjective
 from tta_diffusion.training.start import build_denoiser, start_from
@@ -37,13 +39,22 @@ TRAINING: Registry[TrainingRegime] = Registry("diffusion regime")
 TRAINING.register("simplex")(TrainingRegime(build_denoiser, TrainingModel))
 
 
-def _gaussian(config: TrainConfig, store: TokenStore) -> EmbeddingDenoiser:
+def _gaussian(config: TrainConfig, store: TokenStore) -> EmbeddingDenoiser | LikelihoodDenoiser:
     model = config.model
     own = {"embedding_width": model.embedding_width, "self_conditioning": model.self_conditioning}
+    own["reading"] = model.reading
+    if model.reading == "likelihood":
+        return start_from(LikelihoodDenoiser, config, store, own | {"tied_input": model.tied_input})
     return start_from(EmbeddingDenoiser, config, store, own)
 
 
-TRAINING.register("gaussian")(TrainingRegime(_gaussian, GaussianObjective, rollout=False))
+def _gaussian_objective(denoiser: EmbeddingDenoiser | LikelihoodDenoiser) -> TrainingObjective:
+    if isinstance(denoiser, LikelihoodDenoiser):
+        return LikelihoodObjective(denoiser)
+    return GaussianObjective(denoiser)
+
+
+TRAINING.register("gaussian")(TrainingRegime(_gaussian, _gaussian_objective, rollout=False))
 TRAINING.register("uniform")(TrainingRegime(build_tokens, UniformObjective, rollout=False))
 TRAINING.register("masked")(TrainingRegime(build_tokens, MaskedObjective, rollout=False))
 
