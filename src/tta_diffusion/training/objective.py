@@ -63,10 +63,14 @@ class TrainingModel(TrainingObjective):
         previous: Tensor | None,
     ) -> Tensor:
         """Input embeddings (B, L, H) of the tokens `seen` (B, L) after corruption; given ones come from `ids`."""
-        noisy = DenseTokens(noisy_simplex(seen, self.alpha_bar(times), eps, self.scale))
+        noisy = DenseTokens(self._corrupted(seen, eps, times))
         return self.denoiser.inputs(
             noisy, told, ids, pinned, None if previous is None else DenseTokens(previous.float())
         )
+
+    def _corrupted(self, seen: Tensor, eps: Tensor, times: Tensor) -> Tensor:
+        """Logits (B, L, V) of the soft tokens that noise leaves of `seen` (B, L)."""
+        return noisy_simplex(seen, self.alpha_bar(times), eps, self.scale)
 
     def _cross_entropy(self, hidden: Tensor, ids: Tensor, pinned: Tensor) -> Tensor:
         logits = self.denoiser.backbone.head(hidden).float()

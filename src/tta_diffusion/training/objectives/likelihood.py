@@ -15,7 +15,6 @@ from torch import Tensor
 from tta_diffusion.denoiser.likelihood_model import LikelihoodDenoiser
 from tta_diffusion.diffusion.gaussian import marginal
 from tta_diffusion.tokens.point_logits import likelihood
-from tta_diffusion.tokens.soft_tokens import DenseTokens
 from tta_diffusion.training.objective import TrainingModel
 
 
@@ -28,20 +27,8 @@ class LikelihoodObjective(TrainingModel):
         """eps (B, L, D)."""
         return torch.randn(*ids.shape, self.denoiser.embeddings.shape[1], device=ids.device)
 
-    def _noisy_inputs(
-        self,
-        seen: Tensor,
-        ids: Tensor,
-        eps: Tensor,
-        times: Tensor,
-        told: Tensor,
-        pinned: Tensor,
-        previous: Tensor | None,
-    ) -> Tensor:
-        """Input embeddings (B, L, H) of the tokens `seen` (B, L) after corruption; given ones come from `ids`."""
+    def _corrupted(self, seen: Tensor, eps: Tensor, times: Tensor) -> Tensor:
+        """Logits (B, L, V) of the soft tokens that noise leaves of `seen` (B, L)."""
         table, ab = self.denoiser.embeddings, self.alpha_bar(times)[..., None]
         mean, std = marginal(F.embedding(seen, table), ab)
-        noisy = DenseTokens(likelihood(mean + std * eps, ab, table))
-        return self.denoiser.inputs(
-            noisy, told, ids, pinned, None if previous is None else DenseTokens(previous.float())
-        )
+        return likelihood(mean + std * eps, ab, table)
