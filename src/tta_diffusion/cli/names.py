@@ -61,7 +61,8 @@ ENGINES = {
 }
 STEP_RULES = {
     "ddpm": "fresh noise at every step",
-    "ddim": "keeps its noise; needs the dense engine",
+    "kept": "the same noise at every step, as loud as the step wants it",
+    "ddim": "moves the noisy text itself; needs the dense engine",
 }
 FORMS = {
     "soft": "the prediction of the clean text is pushed",
