@@ -86,26 +86,6 @@ def test_ddpm_forgets_the_noise():
     assert not torch.allclose(first.scores, second.scores)
 
 
-@pytest.mark.parametrize("engine", ["dense", "tail"])
-def test_kept_noise_is_that_of_the_first_step_at_every_other(engine: str):
-    table = torch.randn(V, 6, generator=torch.Generator().manual_seed(1))
-    fresh, kept = (SimplexProcess(V, engine=engine, step_rule=rule) for rule in ("ddpm", "kept"))
-    randomness = Randomness.from_seeds([8, 9])
-
-    def seen(process: SimplexProcess, times: torch.Tensor, step: int) -> torch.Tensor:
-        state = process.advance(
-            SimplexState(IDS, times), DenseLogits(torch.zeros(*IDS.shape, V)), IDS, times, randomness, step - 1
-        )
-        return process.observe(state, randomness, step)[1].embed(table)
-
-    for times in (at(0.7), at(0.2)):
-        expected = fresh.corrupt(IDS, times, randomness, 0).embed(table)
-        for step in (1, 2, 37):
-            torch.testing.assert_close(seen(kept, times, step), expected)
-            assert not torch.allclose(seen(fresh, times, step), expected)
-    assert not torch.allclose(seen(kept, at(0.7), 1), seen(kept, at(0.2), 1)), "its loudness is the time's"
-
-
 def largest(scores: torch.Tensor, k: int) -> SparseTokens:
     """The k largest probabilities one by one."""
     top = scores.softmax(-1).topk(k, dim=-1)
@@ -135,7 +115,7 @@ def test_sparse_tokens_with_no_weight_are_the_mean():
     [
         ({"engine": "tial"}, "Unknown noise engine 'tial'. Did you mean 'tail'"),
         ({"schedule": "cos"}, "Unknown noise schedule 'cos'"),
-        ({"step_rule": "euler"}, "Unknown step rule 'euler'. Known: ddpm, kept, ddim"),
+        ({"step_rule": "euler"}, "Unknown step rule 'euler'. Known: ddpm, ddim"),
         ({"step_rule": "ddim", "engine": "tail"}, "engine='dense'"),
     ],
 )

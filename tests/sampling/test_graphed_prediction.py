@@ -79,15 +79,6 @@ def test_a_trajectory_from_graphs_is_the_same(fake_gpu, family, guided):
     assert sum(graph.replays for graph in fake_gpu.graphs) == 15 - 2 * 2
 
 
-def test_kept_noise_from_graphs_is_the_same(fake_gpu):
-    fresh = make(make_denoiser(V), guide())
-    kept = replace(fresh, process=SimplexProcess(V, step_rule="kept"))
-    for seed in (0, 7, 20):
-        assert torch.equal(ids(kept, seed), eager(kept, seed))
-    assert any(not torch.equal(ids(kept, seed), ids(fresh, seed)) for seed in (0, 7, 20))
-    assert cache_of(kept).failure is None
-
-
 def test_classifiers_of_another_family_are_captured(fake_gpu):
     torch.manual_seed(0)
     raw = {k: v for k, v in tiny_backbone(V, "modernbert").items() if k != "model_type"}

@@ -61,8 +61,7 @@ ENGINES = {
 }
 STEP_RULES = {
     "ddpm": "fresh noise at every step",
-    "kept": "the same noise at every step, as loud as the step wants it",
-    "ddim": "moves the noisy text itself; needs the dense engine",
+    "ddim": "keeps its noise; needs the dense engine",
 }
 FORMS = {
     "soft": "the prediction of the clean text is pushed",

@@ -4,11 +4,9 @@ A token y is the point K (2 e_y - 1) in R^V. The forward process adds Gaussian n
 
     x_u = sqrt(ab(u)) K (2 e_y - 1) + sqrt(1 - ab(u)) K eps,
 
-with a time u_i of its own for every position i. A reverse step projects the denoiser's prediction to tokens and puts
-noise on them at the allocated times; so between two steps the state is the token ids, their times and the last
-prediction, never a noisy (B, L, V) tensor. `ddpm` draws fresh eps at every step; with `kept` a position has the same
-eps at all of them, so that a step shows the denoiser the same decoys, fainter, and not others. Each input alone has the
-same law. The true DDIM step does keep x, and is therefore dense.
+with a time u_i of its own for every position i. A reverse step projects the denoiser's prediction to tokens and
+draws fresh noise at the allocated times; so between two steps the state is the token ids, their times and the last
+prediction, never a noisy (B, L, V) tensor. The true DDIM step does keep x, and is therefore dense.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from tta_diffusion.tokens.logits import DenseLogits, Logits
 from tta_diffusion.tokens.projection import ProjectionConfig, project
 from tta_diffusion.tokens.soft_tokens import DenseTokens, SoftTokens
 
-STEPS = ("ddpm", "kept", "ddim")
+STEPS = ("ddpm", "ddim")
 # A settled token: its noise cannot hide it, and its prediction leaves no alternative.
 _READABLE = 1 - 1e-6
 _CERTAIN = 0.999
@@ -83,11 +81,7 @@ class SimplexProcess:
     def corrupt(self, ids: Tensor, times: Tensor, randomness: Randomness, step: int) -> SoftTokens:
         """softmax(x_u) for tokens (B, L) at per-token times (B, L)."""
         engine = ENGINES.get(self.engine)
-        return engine(ids, self.alpha_bar(times), self.vocab_size, self.scale, randomness, self.noise_step(step))
-
-    def noise_step(self, step: int) -> int:
-        """The step whose noise is seen at a step."""
-        return 0 if self.step_rule == "kept" else step
+        return engine(ids, self.alpha_bar(times), self.vocab_size, self.scale, randomness, step)
 
     def observe(self, state: SimplexState, randomness: Randomness, step: int) -> tuple[SimplexState, SoftTokens]:
         if state.noisy is not None:
@@ -104,8 +98,8 @@ class SimplexProcess:
     def advance(
         self, state: SimplexState, logits: Logits, draft: Tensor, levels: Tensor, randomness: Randomness, step: int
     ) -> SimplexState:
-        """Noise is put on the draft when it is observed; DDIM moves the noise that is there."""
-        if self.step_rule != "ddim" or not isinstance(logits, DenseLogits):
+        """Fresh noise on the draft is drawn when it is observed; DDIM moves the noise that is there."""
+        if self.step_rule == "ddpm" or not isinstance(logits, DenseLogits):
             return SimplexState(draft, levels)
         return SimplexState(draft, levels, self._ddim(state, logits.values, levels))
 

@@ -179,7 +179,7 @@ class GraphedPredictor:
 
     def _given(self, state: State, step: int, previous: SoftTokens | None) -> Given:
         canvas, free = self.plain.canvas, self.free
-        keys = self.plain.randomness.cells(self.process.noise_step(step), NOISE, canvas.ids.shape[1])
+        keys = self.plain.randomness.cells(step, NOISE, canvas.ids.shape[1])
         remembered: Tensors = (None, None, None)
         if previous is not None:
             assert isinstance(previous, SparseTokens)
