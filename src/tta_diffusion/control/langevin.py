@@ -9,8 +9,8 @@ from d = 0 on. Objectives judge clean text, so they are shown the rounding of th
 that d raises by d . E_v, as it raises predictions of tokens. One that was trained on noisy embeddings finds them,
 shifted too, as `text.state.x`. The levels of the next state are not known yet, for allocation asks for the importance
 that is found here: sigma is that of the posterior `step` below each token's own time. Where objectives allow it, the
-rounding is to the `support` nearest embeddings, and to the others as one (see `control.nearest`). (The released code makes a new Adagrad for each of its steps, which leaves of every gradient its
-sign.)
+rounding is to the `support` nearest embeddings, and to the others as one (see `control.nearest`). (The released code
+makes a new Adagrad for each of its steps, which leaves of every gradient its sign.)
 """
 
 from __future__ import annotations
