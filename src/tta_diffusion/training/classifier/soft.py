@@ -53,7 +53,7 @@ class Softener:
         frequencies = word_frequencies(store, vocab_size)
         self.cumulative = torch.from_numpy(frequencies.cumsum()).to(device)
         self.source = store.special.get("bos") if store.meta["pairs"] else None  # the token behind a pair's first text
-        self.predictor = Predictor.load(settings.denoiser, store, device) if settings.denoiser else None
+        self.predictor = Predictor.load(settings.denoiser, store, engine, device) if settings.denoiser else None
         if settings.frames:
             frame = frame_words(store, frequencies)
             others = np.where(frame, 0.0, frequencies)
@@ -113,8 +113,11 @@ class Softener:
             draws = self._rand(*ids.shape, 2, generator=generator)
             hard = noised(ids, self.alpha_bar(times), draws, self.vocab_size)
             return SparseTokens(hard[..., None], torch.ones(*ids.shape, 1, device=self.device))
-        rows = Randomness.from_seeds([seed * 65_537 + i for i in range(len(ids))], self.device)
+        rows = self._rows(len(ids), seed)
         return self.engine(ids, self.alpha_bar(times), self.vocab_size, self.settings.scale, rows, 0)
+
+    def _rows(self, count: int, seed: int) -> Randomness:
+        return Randomness.from_seeds([seed * 65_537 + i for i in range(count)], self.device)
 
     def _noisy(self, ids: Tensor, generator: torch.Generator, seed: int) -> SoftTokens:
         low, high = self.settings.times
@@ -129,7 +132,7 @@ class Softener:
         low, high = self.settings.times
         u = low + (high - low) * self._rand(len(ids), 1, generator=generator)
         times = u.expand(ids.shape).masked_fill(given, 0.0)
-        embeds = self.predictor(self._noise(ids, times, seed + 1), times, u, ids, given).embed(table)
+        embeds = self.predictor(ids, times, u, given, self._rows(len(ids), seed + 1)).embed(table)
         return torch.where(given[..., None], F.embedding(ids, table), embeds.to(table.dtype))
 
     def _mixture(self, ids: Tensor, generator: torch.Generator) -> SparseTokens:
