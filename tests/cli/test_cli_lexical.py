@@ -50,8 +50,8 @@ def test_targets_are_written_down(tmp_path: Path, capsys: pytest.CaptureFixture[
     (tmp_path / "spans.jsonl").write_text(json.dumps({"target": "span=1-2:NP"}) + "\n")
     (tmp_path / "task.yaml").write_text("labels: [a]\nsamples: 1\ntargets: {kind: span, path: spans.jsonl}\n")
     arguments = ["lexical", "targets", str(tmp_path / "task.yaml"), "--data-dir", str(tmp_path)]
-    assert main([*arguments, "--out", str(tmp_path / "out.jsonl")]) == 0
-    assert json.loads((tmp_path / "out.jsonl").read_text()) == {"target": "span=1-2:NP"}
+    assert main([*arguments, "--out", str(tmp_path / "new" / "out.jsonl")]) == 0
+    assert json.loads((tmp_path / "new" / "out.jsonl").read_text()) == {"target": "span=1-2:NP"}
     (tmp_path / "task.yaml").write_text("labels: [a]\nsamples: 1\nprompts: [x]\n")
     assert main([*arguments, "--out", str(tmp_path / "out.jsonl")]) == 2
     assert "has no targets" in capsys.readouterr().err

@@ -106,7 +106,7 @@ def test_self_conditioning_looks_twice_at_the_same_noise(monkeypatch: pytest.Mon
     assert torch.equal(first, second)
 
 
-@pytest.mark.parametrize("name", ["gaussian", "gaussian-e2e"])
+@pytest.mark.parametrize("name", ["gaussian", "gaussian-e2e", "gaussian-e2e-small"])
 def test_the_recipes(name: str) -> None:
     config = build(TrainConfig, load_yaml(Path(__file__).parents[2] / f"configs/train/{name}.yaml"))
     assert (config.model.regime, config.model.schedule) == ("gaussian", "sqrt")

@@ -223,5 +223,8 @@ def test_the_recipes_load(kind: str) -> None:
     assert config.out.endswith(f"controls/{kind}")
     denoiser = build(TrainConfig, load_yaml(ROOT / "configs/train/e2e-simplex.yaml"))
     assert config.soft.denoiser == f"{stage_configs(denoiser)[-1].out}/model"  # its last stage
-    gaussian = build(TrainConfig, load_yaml(ROOT / "configs/train/gaussian-e2e.yaml"))
-    assert denoiser.data == gaussian.data  # one corpus and tokenizer for both
+    gaussian = build(TrainConfig, load_yaml(ROOT / "configs/train/gaussian-e2e-small.yaml"))
+    assert denoiser.data == gaussian.data  # one corpus, tokenizer and network for both, and as many texts
+    assert denoiser.model.backbone == gaussian.model.backbone
+    assert sum(stage.optim.steps for stage in stage_configs(denoiser)) == gaussian.optim.steps
+    assert denoiser.optim.batch == gaussian.optim.batch

@@ -97,6 +97,7 @@ def write_targets(
     if found.targets is None:
         raise ValueError(f"the task '{found.name}' has no targets")
     targets = read_prompts(found, data_dir)
+    out.parent.mkdir(parents=True, exist_ok=True)
     write_lines(out, ({"target": target} for target in targets))
     typer.echo(f"{len(targets)} targets: {out}")
 
