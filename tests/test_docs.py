@@ -65,3 +65,10 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
         if not target.startswith(("http://", "https://", "mailto:")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_texts_of_all_tables_stay_small() -> None:
+    texts = [*(ROOT / "results").rglob("*.xz")]
+    assert texts
+    assert sum(file.stat().st_size for file in texts) <= 15e6
+    assert not [*(ROOT / "results").rglob("samples.jsonl")], "compress them: xz -9e"
