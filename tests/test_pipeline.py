@@ -10,9 +10,11 @@ import torch
 from transformers import TextDiffusionStreamer
 
 from conftest import LENGTH, WORDS, make_denoiser, make_tokenizer
+from tta_diffusion.common.seeds import sequence_seed
 from tta_diffusion.control.constraints import CallableObjective
 from tta_diffusion.control.guidance import Guidance
-from tta_diffusion.pipeline import TTAPipeline, sequence_seed, special_tokens
+from tta_diffusion.pipeline import TTAPipeline
+from tta_diffusion.tokens.tokenizer import special_tokens
 
 FAST = {"steps": 6, "strength": 30.0}
 PROMPTS = ["", "the pizza", "the movie was", "i love this place", "we", "it is not", "a very good book", "the lake"] * 2

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,20 +16,21 @@ from torch import Tensor
 from tta_diffusion.assets import resolve, shipped_model
 from tta_diffusion.common.devices import find_device, find_dtype, warn_of_slow
 from tta_diffusion.common.randomness import ENDING, Randomness
-from tta_diffusion.common.seeds import first_seeds
+from tta_diffusion.common.seeds import first_seeds, sequence_seed
 from tta_diffusion.control.free_guidance import labels_used
 from tta_diffusion.control.parse import ControlLibrary, Controls, parse_controls
 from tta_diffusion.denoiser.checkpoint import read_regime
 from tta_diffusion.denoiser.protocol import Denoiser
 from tta_diffusion.diffusion.process import State
-from tta_diffusion.fast.light.tokenizer import LightTokenizer
+from tta_diffusion.sampling.blocks import Blocks, check_long, scores_in_blocks, write_in_blocks
 from tta_diffusion.sampling.regimes import REGIMES
 from tta_diffusion.sampling.repetition import Peers
 from tta_diffusion.sampling.sampler import Sampler, StepCallback, StepInfo
 from tta_diffusion.sampling.trace import Trace, describe_tokens
-from tta_diffusion.settings import GenerationConfig, make_sampler
+from tta_diffusion.settings import MOST_TOKENS, GenerationConfig, make_sampler
 from tta_diffusion.streaming import DraftStream
-from tta_diffusion.tokens.canvas import Canvas, SpecialTokens, text_begins
+from tta_diffusion.tokens.canvas import Canvas, text_begins
+from tta_diffusion.tokens.tokenizer import load_tokenizer, special_tokens
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -145,6 +146,8 @@ class TTAPipeline:
         if num_samples < 1:
             raise ValueError(f"num_samples must be at least 1, got {num_samples}")
         sampler, canvas, config = self.prepare(prompts, control, settings)
+        if return_trace and (blocks := self._blocks(config)):
+            raise ValueError(f"a trace holds {blocks.window} tokens, the model's window: lower max_length to that")
         firsts = first_seeds(seed, len(prompts), generator)
         jobs = [(text, own + i) for text, own in zip(prompts, firsts, strict=True) for i in range(num_samples)]
         canvas = canvas.repeat(num_samples * config.candidates)
@@ -198,6 +201,10 @@ class TTAPipeline:
     ) -> tuple[Sampler, Canvas, GenerationConfig]:
         """The sampler of a call, one sheet for each prompt, and all settings."""
         sampler, config = self._sampler(control, settings)
+        if blocks := self._blocks(config):
+            check_long(blocks, sampler)
+            if config.min_length and "min_length" not in settings:  # as far from the end as in a short text
+                config = replace(config, min_length=config.min_length + self._length(config) - blocks.window)
         canvas = self._canvas(prompts, config)
         if (least := settings.get("min_length", 0)) > (room := canvas.ids.shape[1]):  # a model's own gives way
             raise ValueError(f"min_length must be at most {room}, the tokens on the sheet, got {least}")
@@ -223,18 +230,33 @@ class TTAPipeline:
             )
         return sampler, replace(config, allocation=str(sampler.allocation))  # what runs is what is said
 
-    def _canvas(self, prompts: list[str], config: GenerationConfig) -> Canvas:
+    def _length(self, config: GenerationConfig) -> int:
+        """Tokens on the sheet."""
         length = self.denoiser.config.length if config.max_length is None else config.max_length
-        if not 1 <= length <= self.denoiser.max_length:
-            raise ValueError(f"max_length must be between 1 and {self.denoiser.max_length}, got {length}")
+        most = self.denoiser.max_length if self.from_source else MOST_TOKENS
+        if not 1 <= length <= most:
+            raise ValueError(f"max_length must be between 1 and {most}, got {length}")
+        return length
+
+    def _blocks(self, config: GenerationConfig) -> Blocks | None:
+        """How a sheet is cut that is longer than the window; None: it is written at once."""
+        if (window := config.window or self.denoiser.config.length) > self.denoiser.max_length:
+            raise ValueError(f"window must be at most {self.denoiser.max_length}, the model's positions, got {window}")
+        if self.from_source or self._length(config) <= window:
+            return None
+        return Blocks(window, config.block or max(1, window // 2))
+
+    def _canvas(self, prompts: list[str], config: GenerationConfig) -> Canvas:
+        length = self._length(config)
         canvas = Canvas.blank(len(prompts), length, self.special)
         lead = [] if self.special.start is None else [self.special.start]
         for row, text in enumerate(prompts):
             tokens = lead + self.library.tokenise(text) + (lead if self.from_source else [])
             if len(tokens) >= length:
+                way_out = "shorten it" if self.from_source else "shorten it, or raise max_length"
                 raise ValueError(
-                    f"the prompt has {len(tokens) - len(lead)} tokens, but the model writes at most "
-                    f"{length - len(lead)} tokens, prompt included: shorten it"
+                    f"the prompt has {len(tokens) - len(lead)} tokens, but the text at most {length - len(lead)}, "
+                    f"prompt included: {way_out}"
                 )
             begins = len(tokens) if self.from_source else len(lead)
             canvas = canvas.pin(row, 0, tokens).forbid_end(row, config.min_length + begins)
@@ -244,7 +266,9 @@ class TTAPipeline:
         self, text: str, time: float | Sequence[float], sampler: Sampler, config: GenerationConfig
     ) -> tuple[Canvas, State]:
         """A text at given times as the state to go on from, and the sheet with what may not change."""
-        canvas = self._canvas([""], replace(config, min_length=0))  # the given text says how long
+        own = self.denoiser.config.length  # no longer than that is written at once
+        config = replace(config, min_length=0, max_length=min(self._length(config), config.window or own))
+        canvas = self._canvas([""], config)  # the given text says how long
         tokens = self.library.tokenise(text)
         offset = int(canvas.pinned[0].sum())
         times = [float(time)] * len(tokens) if isinstance(time, int | float) else [float(t) for t in time]
@@ -295,6 +319,7 @@ class TTAPipeline:
         start: State | None = None,
     ) -> TTAOutput:
         device = self.denoiser.device
+        blocks = self._blocks(config) if start is None else None
         sequences, steps, traces, scores = [], [], [], []
         rows = [(text, seed, candidate) for text, seed in jobs for candidate in range(config.candidates)]
         peers = Peers.of([text for text, *_ in rows], config.variety, device) if config.variety else None
@@ -308,14 +333,18 @@ class TTAPipeline:
             if config.ends == "drawn" and start is None:
                 sheet = sheet.end_drawn(randomness.draws(0, ENDING, 1)[:, 0])
             here = peers.rows(low, high) if peers else None
-            output = sampler.sample(sheet, randomness, begin, callback, trace, here)
+            if blocks is None:
+                output = sampler.sample(sheet, randomness, begin, callback, trace, here)
+            else:
+                output = write_in_blocks(sampler, blocks, sheet, randomness, callback, here)
             if peers and here:
                 peers = replace(peers, finished=here.remember(output.ids, sheet))
             sequences.append(output.ids.cpu())
             steps += output.steps
             traces += output.traces or []
             if config.candidates > 1 and sampler.guidance:
-                scores.append(sampler.guidance.scores(output.ids, sheet, self.denoiser.config.vocab_size).cpu())
+                of_sheets = partial(scores_in_blocks, sampler.guidance, blocks) if blocks else sampler.guidance.scores
+                scores.append(of_sheets(output.ids, sheet, self.denoiser.config.vocab_size).cpu())
         ids = torch.cat(sequences)
         if scores:
             kept = best_of_each(torch.cat(scores), config.candidates)
@@ -338,38 +367,6 @@ class TTAPipeline:
         ends = (self.special.end, self.special.pad)
         stop = next((i for i, t in enumerate(row) if i >= skip and t in ends), len(row))
         return str(self.tokenizer.decode(row[skip:stop], skip_special_tokens=True))
-
-
-def load_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of a model directory."""
-    if (light := LightTokenizer.of(directory)) is not None:
-        return cast(Any, light)
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"no tokenizer in '{directory}': {str(error).splitlines()[0]}") from error
-
-
-def special_tokens(tokenizer: PreTrainedTokenizerBase, mask: int | None = None) -> SpecialTokens:
-    """The ids that steer the writing, from any Hugging Face tokenizer (`[CLS]` and `[SEP]` where it has those).
-
-    A model may have a `mask` that its tokenizer does not name.
-    """
-    end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.sep_token_id
-    start = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.cls_token_id
-    if end is None:
-        raise ValueError("the tokenizer has neither an end token nor a separator: a text could not end")
-    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else end
-    banned = tuple(sorted({*tokenizer.all_special_ids, *([] if mask is None else [mask])} - {pad, end}))
-    return SpecialTokens(pad, end, start if start != end else None, banned)
-
-
-def sequence_seed(prompt: str, seed: int, candidate: int = 0) -> int:
-    """63 bits of a hash of all, so that two prompts with one seed do not share their noise."""
-    name = f"{seed}\0{prompt}" + (f"\0{candidate}" if candidate else "")
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") >> 1
 
 
 def best_of_each(scores: Tensor, candidates: int) -> list[int]:

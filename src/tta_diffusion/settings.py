@@ -25,6 +25,7 @@ from tta_diffusion.sampling.sampler import Sampler, SamplerConfig
 from tta_diffusion.sampling.settled_prediction import Settling
 
 MOST_STEPS = 20_000
+MOST_TOKENS = 20_000
 COMPUTE = ("exact", "settled")
 ENDS = ("model", "drawn")
 FEEDBACK = {"guided": 1.0, "plain": 0.0}
@@ -102,6 +103,8 @@ class GenerationConfig:
     fluency: float = 0.01  # gaussian: weight of the next state's likelihood beside the controls
     time_conditioning: str | None = None  # None: what the model was trained for
     max_length: int | None = None  # tokens on the sheet; None: what the model was trained for
+    window: int | None = None  # tokens that the network sees at once; None: what the model was trained for
+    block: int | None = None  # tokens written at a time behind the first window; None: half a window
     min_length: int = 0  # the text does not end before so many tokens, prompt included; given ends win
     ends: str = "model"  # where a text ends: the model decides; drawn: evenly between min_length and the whole sheet
     snap: bool = False
@@ -131,9 +134,9 @@ class GenerationConfig:
         return changed
 
     def _check(self) -> None:
-        ones, zeros = ("steps", "candidates", "batch_size"), ("min_length", "score_batch", "revise")
+        ones, zeros = ("steps", "candidates", "batch_size", "window", "block"), ("min_length", "score_batch", "revise")
         for name, least in (dict.fromkeys(ones, 1) | dict.fromkeys(zeros, 0)).items():
-            if getattr(self, name) < least:
+            if (given := getattr(self, name)) is not None and given < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
         if self.steps > MOST_STEPS:
             raise ValueError(f"steps must be at most {MOST_STEPS}, got {self.steps}: more change nothing")

@@ -10,7 +10,7 @@ from baseline_helpers import KINDS, PROMPTS, follow, further, rows_of, tiny, who
 
 from tta_diffusion.baselines.causal import Reader
 from tta_diffusion.baselines.decode import CausalWriter, Decoding, keep_nucleus, penalise, write
-from tta_diffusion.pipeline import sequence_seed
+from tta_diffusion.common.seeds import sequence_seed
 
 PLAIN = Decoding(length=16, top_p=1.0)
 

@@ -14,7 +14,7 @@ from tta_diffusion.baselines.registry import Setup, find_baseline
 from tta_diffusion.baselines.simplex_base import SimplexBase, load_simplex
 from tta_diffusion.baselines.ssd_lm import BlockWriter, SSDOptions, multi_hot
 from tta_diffusion.common.randomness import NOISE, Randomness
-from tta_diffusion.pipeline import sequence_seed
+from tta_diffusion.common.seeds import sequence_seed
 from tta_diffusion.tokens.soft_tokens import DenseTokens, normals
 
 OPTIONS = SSDOptions(length=12, steps=4, block=4, strength=30.0, top_p=0.4, min_new_tokens=3)

@@ -53,7 +53,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
         (["-n", "0"], "num_samples must be at least 1"),
         (["--batch-size", "0"], "batch_size must be at least 1"),
         (["--max-length", "0"], "--max-length"),
-        (["--max-length", "4000"], "max_length must be between 1 and"),
+        (["--max-length", "40000"], "max_length must be between 1 and"),
         (["--top-p", "2"], "top_p"),
         (["--grid", "unifrm"], "Did you mean 'uniform'?"),
         (["--engine", "tial"], "Did you mean 'tail'?"),

@@ -14,7 +14,7 @@ from conftest import make_tokenizer
 from tta_diffusion.assets import shipped_model
 from tta_diffusion.control.alike import alike_ids, check_kinds, mark_ids, tie
 from tta_diffusion.control.classifier import AttributeObjective, load_classifier
-from tta_diffusion.pipeline import load_tokenizer
+from tta_diffusion.tokens.tokenizer import load_tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -16,10 +16,11 @@ from tta_diffusion.control.lexical.objectives import SpanObjective, TagObjective
 from tta_diffusion.control.lexical.trees import Span, read_target
 from tta_diffusion.control.objective import SoftText
 from tta_diffusion.control.parse import ControlLibrary, parse_controls
-from tta_diffusion.pipeline import TTAPipeline, special_tokens
+from tta_diffusion.pipeline import TTAPipeline
 from tta_diffusion.sampling.graphed_prediction import CACHES
 from tta_diffusion.tokens.canvas import Canvas
 from tta_diffusion.tokens.logits import DenseLogits
+from tta_diffusion.tokens.tokenizer import special_tokens
 
 LABELS = ("", "NP", "S", "VP")
 

@@ -15,7 +15,7 @@ from tta_diffusion.data.prepare import prepare
 from tta_diffusion.data.smiles import pieces, smiles_tokenizer, writes_smiles
 from tta_diffusion.data.store import TokenStore
 from tta_diffusion.data.tokenizer import load_tokenizer, special_ids
-from tta_diffusion.pipeline import special_tokens
+from tta_diffusion.tokens.tokenizer import special_tokens
 
 ROOT = Path(__file__).parents[2]
 QM9 = ("C", "C#N", "CN(C=O)CC1CC1O", "C1N2C3C4C5OC13C2C54", "Cc1[nH]cnc1F", "O=C([O-])CC[NH3+]", "c1cnn2c-1ccc2")

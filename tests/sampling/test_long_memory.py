@@ -1,4 +1,4 @@
-"""Long texts take memory that does not depend on the number of steps: bytes of all living tensors, counted."""
+"""Memory does not depend on the number of steps, nor, block by block, on the length: bytes of all living tensors."""
 
 from __future__ import annotations
 
@@ -67,12 +67,13 @@ def mood() -> AttributeObjective:
     return AttributeObjective("mood", classifier, 1)
 
 
-def peak(pipe: TTAPipeline, steps: int, **more: Any) -> int:
+def peak(pipe: TTAPipeline, steps: int, length: int = LENGTH, window: int = LENGTH, **more: Any) -> int:
     gc.collect()
+    settings = {"max_length": length, "min_length": length, "window": window, "early_exit": False}
     with Peak() as found:
-        out = pipe("the pizza", steps=steps, seed=0, max_length=LENGTH, early_exit=False, min_length=LENGTH, **more)
-    assert out.steps == [steps]
-    assert out.sequences.shape == (1, LENGTH)
+        out = pipe("the pizza", steps=steps, seed=0, **settings, **more)
+    assert out.steps == [steps] or window < length
+    assert out.sequences.shape == (1, length)
     return found.most
 
 
@@ -95,3 +96,11 @@ def test_the_count_notices_what_is_kept(pipe: TTAPipeline) -> None:
     few = peak(pipe, 5, callback_on_step_end=keep)
     kept.clear()
     assert peak(pipe, 20, callback_on_step_end=keep) > 1.5 * few
+
+
+def test_block_by_block_memory_does_not_depend_on_the_length(pipe: TTAPipeline, mood: AttributeObjective) -> None:
+    more = {"control": [mood], "window": 64}
+    peak(pipe, 2, length=256, **more)
+    short, long = peak(pipe, 4, length=256, **more), peak(pipe, 4, length=1024, **more)
+    assert long <= short + 40 * 1024  # the sheet itself: ids, what is given, and where it may not end
+    assert long < peak(pipe, 4, length=LENGTH, control=[mood]) / 3

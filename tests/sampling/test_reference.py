@@ -15,10 +15,10 @@ from tta_diffusion.common.randomness import NOISE, PROJECTION, Randomness
 from tta_diffusion.control.classifier import AttributeObjective
 from tta_diffusion.control.guidance import Guidance, GuidanceConfig, Guided
 from tta_diffusion.diffusion.simplex import SimplexProcess
-from tta_diffusion.pipeline import special_tokens
 from tta_diffusion.sampling.sampler import Sampler, SamplerConfig
 from tta_diffusion.tokens.canvas import Canvas
 from tta_diffusion.tokens.projection import ProjectionConfig
+from tta_diffusion.tokens.tokenizer import special_tokens
 
 STEPS, LENGTH, LABEL = 8, 12, 1
 SEEDS = [11, 12, 13]

@@ -183,7 +183,7 @@ def test_what_openai_clients_send_and_we_ignore(client):
         ({"prompt": 3}, "'prompt'"),
         ({"prompt": []}, "no prompt"),
         ({"prompt": [1, 2]}, "'prompt'"),
-        ({"prompt": "the " * 20}, "the prompt has 20 tokens, but the model writes at most 15"),
+        ({"prompt": "the " * 20}, "the prompt has 20 tokens, but the text at most 15"),
         ({"n": 0}, "'n'"),
         ({"n": True}, "'n'"),
         ({"seed": 2**63}, "'seed'"),

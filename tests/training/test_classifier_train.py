@@ -23,9 +23,9 @@ from tta_diffusion.control.guidance import Guidance, GuidanceConfig
 from tta_diffusion.control.objective import SoftText
 from tta_diffusion.denoiser.config import DenoiserConfig
 from tta_diffusion.denoiser.model import SimplexDenoiser
-from tta_diffusion.pipeline import special_tokens
 from tta_diffusion.tokens.canvas import Canvas
 from tta_diffusion.tokens.logits import DenseLogits
+from tta_diffusion.tokens.tokenizer import special_tokens
 from tta_diffusion.training.classifier.config import ClassifierConfig, ModelSettings
 from tta_diffusion.training.classifier.model import build_classifier
 from tta_diffusion.training.classifier.prepare import prepare

@@ -17,9 +17,9 @@ from tta_diffusion.control.classifier import load_classifier
 from tta_diffusion.control.objective import HardText
 from tta_diffusion.data.smiles import smiles_tokenizer
 from tta_diffusion.data.tokenizer import load_tokenizer
-from tta_diffusion.pipeline import special_tokens
 from tta_diffusion.settings import GenerationConfig
 from tta_diffusion.tokens.canvas import Canvas
+from tta_diffusion.tokens.tokenizer import special_tokens
 from tta_diffusion.training.classifier.config import ClassifierConfig
 from tta_diffusion.training.classifier.prepare import prepare
 from tta_diffusion.training.classifier.soft import Softener

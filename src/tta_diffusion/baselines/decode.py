@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tta_diffusion.baselines.causal import CausalLM, Prompts
 from tta_diffusion.common.randomness import PROJECTION, Randomness
-from tta_diffusion.pipeline import sequence_seed
+from tta_diffusion.common.seeds import sequence_seed
 from tta_diffusion.tokens.projection import ProjectionConfig, project_rows
 
 

@@ -17,7 +17,8 @@ from tta_diffusion.baselines.causal import Reader
 from tta_diffusion.baselines.decode import CausalWriter, Decoding
 from tta_diffusion.baselines.guide import load_guide
 from tta_diffusion.baselines.registry import Setup, Writer, register
-from tta_diffusion.pipeline import best_of_each, sequence_seed
+from tta_diffusion.common.seeds import sequence_seed
+from tta_diffusion.pipeline import best_of_each
 
 
 @dataclass(frozen=True)

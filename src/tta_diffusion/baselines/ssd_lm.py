@@ -28,10 +28,10 @@ from tta_diffusion.baselines.guide import guide_directory
 from tta_diffusion.baselines.registry import Setup, Writer, register
 from tta_diffusion.baselines.simplex_base import SimplexBase, load_simplex
 from tta_diffusion.common.randomness import NOISE, PROJECTION, Randomness
+from tta_diffusion.common.seeds import sequence_seed
 from tta_diffusion.control.classifier import label_index, load_panel
 from tta_diffusion.control.guidance import Guidance, GuidanceConfig
 from tta_diffusion.diffusion.schedule import get_schedule
-from tta_diffusion.pipeline import sequence_seed
 from tta_diffusion.tokens.canvas import Canvas
 from tta_diffusion.tokens.logits import DenseLogits
 from tta_diffusion.tokens.projection import project_rows

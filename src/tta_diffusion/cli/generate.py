@@ -243,12 +243,20 @@ def generate(
     max_length: Annotated[
         int | None,
         option(
-            "Tokens on the sheet, prompt included.",
+            "Tokens on the sheet, prompt included. Beyond the model's own it is written block by block.",
             "--max-length",
             says="the model's",
-            example="32",
+            example="300",
             min=1,
         ),
+    ] = None,
+    window: Annotated[
+        int | None,
+        option("Tokens that the network sees at once.", "--window", says="the model's length", example="128", min=1),
+    ] = None,
+    block: Annotated[
+        int | None,
+        option("Tokens written at a time behind the first window.", "--block", says="half a window", min=1),
     ] = None,
     min_length: Annotated[
         int | None,

@@ -151,6 +151,8 @@ SETTINGS = {
     "fluency": Setting(float, 0.01),
     "time_conditioning": Setting(str, None),
     "max_length": Setting(int, None),
+    "window": Setting(int, None),
+    "block": Setting(int, None),
     "min_length": Setting(int, 0),
     "ends": Setting(str, "model"),
     "snap": Setting(bool, False),

@@ -62,6 +62,14 @@ class Randomness:
     def from_seeds(cls, seeds: list[int], device: torch.device | str = "cpu") -> Randomness:
         return cls(torch.tensor([s & 0x7FFFFFFFFFFFFFFF for s in seeds], dtype=torch.int64, device=device))
 
+    def picked(self, rows: Tensor) -> Randomness:
+        """The sequences of these numbers (n,)."""
+        return Randomness(self.seeds[rows])
+
+    def of_block(self, number: int) -> Randomness:
+        """Other numbers of the same sequences; block 0 has their own."""
+        return Randomness(mix(mix(self.seeds) + _stride(number))) if number else self
+
     def row_keys(self, step: int, purpose: int) -> Tensor:
         """(B,) int64: one key for each sequence at this step and for this purpose."""
         return mix(mix(self.seeds + _stride(1 + step)) + _stride(purpose))

@@ -1,7 +1,8 @@
-"""The seeds of a call: given, or drawn."""
+"""The seeds of a call, given or drawn, and those of its texts."""
 
 from __future__ import annotations
 
+import hashlib
 import operator
 import secrets
 from collections.abc import Sequence
@@ -26,3 +27,9 @@ def first_seeds(seed: int | Sequence[int] | None, prompts: int, generator: torch
 def draw_seed(generator: torch.Generator | None) -> int:
     """A seed that nobody gave."""
     return secrets.randbits(31) if generator is None else int(torch.randint(2**31, (), generator=generator))
+
+
+def sequence_seed(prompt: str, seed: int, candidate: int = 0) -> int:
+    """63 bits of a hash of all, so that two prompts with one seed do not share their noise."""
+    name = f"{seed}\0{prompt}" + (f"\0{candidate}" if candidate else "")
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") >> 1

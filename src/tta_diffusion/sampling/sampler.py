@@ -27,7 +27,7 @@ from tta_diffusion.diffusion.grid import check_grid, cut_grid, make_grid, snap_t
 from tta_diffusion.diffusion.process import Process, State
 from tta_diffusion.sampling.graphed_prediction import GraphedPredictor, graphed
 from tta_diffusion.sampling.prediction import Prediction, Predictor
-from tta_diffusion.sampling.repetition import Peers, lower_local_repetition
+from tta_diffusion.sampling.repetition import Earlier, Peers, lower_local_repetition
 from tta_diffusion.sampling.revision import Revision
 from tta_diffusion.sampling.settled_prediction import SettledPredictor, Settling
 from tta_diffusion.sampling.trace import Trace, TraceRecorder, relative
@@ -108,6 +108,7 @@ class Sampler:
         callback: StepCallback | None = None,
         trace: bool = False,
         peers: Peers | None = None,
+        earlier: Earlier | None = None,
     ) -> SampleOutput:
         """Writes the free positions of a canvas.
 
@@ -119,11 +120,12 @@ class Sampler:
             callback: called after each step.
             trace: record the trajectory.
             peers: texts that these must not repeat, nor each other; None: each is written for itself.
+            earlier: what the texts have said before this sheet (see `blocks`); None: nothing.
         """
         by_row = self.guidance is not None and self.guidance.by_row
         alone = not (start or callback or peers or by_row)  # no row needs to know of another
         if alone and canvas.ids.device.type == "cpu" and canvas.ids.numel() > max(_CPU_TOKENS, canvas.ids.shape[1]):
-            return self._sample_in_parts(canvas, randomness, trace)
+            return self._sample_in_parts(canvas, randomness, trace, earlier)
         state = start or self.process.prior(canvas.ids)
         state = replace(state, times=state.times.masked_fill(canvas.pinned, 0.0))
         grid = self._grid(float(state.times.max()) if start else 1.0)
@@ -132,7 +134,7 @@ class Sampler:
         times = [*grid.tolist(), *[float(grid[-1])] * self.config.revision.passes]
         with self._predictor(plain, times) as predictor:
             recorder = TraceRecorder() if trace else None
-            trajectory = _Trajectory(self, predictor, canvas, randomness, grid, callback, recorder, peers)
+            trajectory = _Trajectory(self, predictor, canvas, randomness, grid, callback, recorder, peers, earlier)
             return trajectory.run(state, state.times if start else None)
 
     def _predictor(self, plain: Predictor, times: list[float]) -> AbstractContextManager[AnyPredictor]:
@@ -141,14 +143,16 @@ class Sampler:
             return nullcontext(SettledPredictor.of(plain, self.config.settling))
         return graphed(plain, times) if self.config.graphs else nullcontext(plain)
 
-    def _sample_in_parts(self, canvas: Canvas, randomness: Randomness, trace: bool) -> SampleOutput:
+    def _sample_in_parts(
+        self, canvas: Canvas, randomness: Randomness, trace: bool, earlier: Earlier | None
+    ) -> SampleOutput:
         """Parts of about the same size, one after the other."""
         count, length = canvas.ids.shape
         size = -(-count // -(-count // max(1, _CPU_TOKENS // length)))
-        parts = [
-            self.sample(canvas.rows(low, low + size), Randomness(randomness.seeds[low : low + size]), trace=trace)
-            for low in range(0, count, size)
-        ]
+        parts = []
+        for low in range(0, count, size):
+            own, said = Randomness(randomness.seeds[low : low + size]), earlier and earlier.rows(low, low + size)
+            parts.append(self.sample(canvas.rows(low, low + size), own, trace=trace, earlier=said))
         traces = [one for part in parts for one in part.traces or []]
         steps = [count for part in parts for count in part.steps]
         return SampleOutput(torch.cat([part.ids for part in parts]), steps, traces if trace else None)
@@ -172,6 +176,7 @@ class _Trajectory:
     callback: StepCallback | None
     recorder: TraceRecorder | None
     peers: Peers | None
+    earlier: Earlier | None
 
     def run(self, state: State, ceiling: Tensor | None) -> SampleOutput:
         """From a state on; no token is ever noised above its ceiling (B, L)."""
@@ -229,7 +234,7 @@ class _Trajectory:
         if self.peers:
             logits = self.peers.lower(logits, draft, self.canvas)
         if penalty := self.sampler.config.local_repetition_penalty:
-            logits = lower_local_repetition(logits, draft, self.canvas, penalty)
+            logits = lower_local_repetition(logits, draft, self.canvas, penalty, self.earlier)
         return logits
 
     def _feed_back(self, prediction: Prediction, logits: Logits, before: Tensor) -> SoftTokens:

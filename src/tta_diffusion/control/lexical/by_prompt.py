@@ -32,6 +32,7 @@ class ByPrompt:
     stacks: list[Stack] = field(init=False)
     embeds_only: ClassVar[bool] = True
     by_row: ClassVar[bool] = True
+    placed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         judged = [[pair for pair in own if isinstance(pair[0], LexicalObjective)] for own in self.targets]

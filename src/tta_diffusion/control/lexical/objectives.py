@@ -38,6 +38,7 @@ class LexicalObjective(ABC):
     target: Hashable
     cells: tuple[Tensor, ...] = field(init=False)  # places, and at last labels, (P,) each
     embeds_only: ClassVar[bool] = True
+    placed: ClassVar[bool] = True  # counts words from the beginning of the text
 
     def __post_init__(self) -> None:
         self.model.requires_grad_(False).eval()
