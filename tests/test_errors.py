@@ -51,7 +51,7 @@ def copy(model_directory, tmp_path) -> Path:
         ({"prompt": []}, "no prompt"),
         (
             {"prompt": "the " * 15},
-            "the prompt has 15 tokens, but the text at most 15, prompt included: shorten it, or raise max_length",
+            "the prompt has 15 tokens, but the text at most 15, prompt included: shorten it, or ask for a longer one",
         ),
         ({"control": "sentiment"}, "'sentiment' is not a control: write name=value"),
         ({"control": len}, "len> is not a control: write name=value, .*; a function .* becomes one by"),
@@ -64,7 +64,8 @@ def copy(model_directory, tmp_path) -> Path:
         ({"control": "sentiment=positive@much"}, "weight 'much' is not a number"),
         ({"control": "length=0"}, "length must be at least 1"),
         ({"control": "length=ten"}, "whole number of tokens"),
-        ({"control": "length=16"}, "a length of 16 tokens is beyond the model's 15"),
+        ({"control": "length=16", "max_length": 16}, "length=16 is beyond the sheet's 15 tokens: raise max_length"),
+        ({"control": "length=30000"}, "max_length must be between 1 and 20000, got 30001"),
         ({"control": "length=2", "prompt": "the pizza was"}, "go beyond the length of 2 tokens"),
         ({"control": f"keywords={','.join(['love'] * 16)}"}, "the keywords take 16 tokens, but only 14 are free"),
         ({"control": "keywords=,"}, "keywords are empty"),

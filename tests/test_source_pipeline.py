@@ -42,7 +42,7 @@ def test_each_row_has_its_own_source_in_front(pipe: TTAPipeline) -> None:
 def test_a_length_counts_the_text_alone(pipe: TTAPipeline) -> None:
     for text in pipe(SOURCES, control="length=5", seed=1, steps=3).texts:
         assert len(text.split()) == 5
-    with pytest.raises(ValueError, match="a length of 12 tokens is beyond the model's 10"):
+    with pytest.raises(ValueError, match="length=12 is beyond the sheet's 10"):
         pipe(SOURCES[:1], control="length=12")
 
 

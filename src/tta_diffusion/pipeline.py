@@ -146,7 +146,7 @@ class TTAPipeline:
         if num_samples < 1:
             raise ValueError(f"num_samples must be at least 1, got {num_samples}")
         sampler, canvas, config = self.prepare(prompts, control, settings)
-        if return_trace and (blocks := self._blocks(config)):
+        if return_trace and (blocks := self.blocks(config)):
             raise ValueError(f"a trace holds {blocks.window} tokens, the model's window: lower max_length to that")
         firsts = first_seeds(seed, len(prompts), generator)
         jobs = [(text, own + i) for text, own in zip(prompts, firsts, strict=True) for i in range(num_samples)]
@@ -186,9 +186,9 @@ class TTAPipeline:
         callback = self._callback(callback_on_step_end, None)
         return self._run(sampler, canvas.repeat(rows), jobs, config, callback, return_trace, start)
 
-    def check(self, prompts: Sequence[str], control: Controls = None, **settings: Any) -> None:
-        """Raises what a call with these arguments would raise before its first step, without taking one."""
-        self.prepare(list(prompts), control, settings)
+    def check(self, prompts: Sequence[str], control: Controls = None, **settings: Any) -> GenerationConfig:
+        """All settings of a call; raises what it would raise before its first step, without taking one."""
+        return self.prepare(list(prompts), control, settings)[-1]
 
     def check_rewrite(
         self, text: str, time: float | Sequence[float], control: Controls = None, **settings: Any
@@ -201,10 +201,13 @@ class TTAPipeline:
     ) -> tuple[Sampler, Canvas, GenerationConfig]:
         """The sampler of a call, one sheet for each prompt, and all settings."""
         sampler, config = self._sampler(control, settings)
-        if blocks := self._blocks(config):
+        asked = sampler.guidance.room + (self.special.start is not None) if sampler.guidance else 0
+        if config.max_length is None and asked > self.denoiser.config.length:  # a control's length has its room
+            config = replace(config, max_length=asked)
+        if blocks := self.blocks(config):
             check_long(blocks, sampler)
             if config.min_length and "min_length" not in settings:  # as far from the end as in a short text
-                config = replace(config, min_length=config.min_length + self._length(config) - blocks.window)
+                config = replace(config, min_length=config.min_length + self.length(config) - blocks.window)
         canvas = self._canvas(prompts, config)
         if (least := settings.get("min_length", 0)) > (room := canvas.ids.shape[1]):  # a model's own gives way
             raise ValueError(f"min_length must be at most {room}, the tokens on the sheet, got {least}")
@@ -230,7 +233,7 @@ class TTAPipeline:
             )
         return sampler, replace(config, allocation=str(sampler.allocation))  # what runs is what is said
 
-    def _length(self, config: GenerationConfig) -> int:
+    def length(self, config: GenerationConfig) -> int:
         """Tokens on the sheet."""
         length = self.denoiser.config.length if config.max_length is None else config.max_length
         most = self.denoiser.max_length if self.from_source else MOST_TOKENS
@@ -238,22 +241,22 @@ class TTAPipeline:
             raise ValueError(f"max_length must be between 1 and {most}, got {length}")
         return length
 
-    def _blocks(self, config: GenerationConfig) -> Blocks | None:
+    def blocks(self, config: GenerationConfig) -> Blocks | None:
         """How a sheet is cut that is longer than the window; None: it is written at once."""
         if (window := config.window or self.denoiser.config.length) > self.denoiser.max_length:
             raise ValueError(f"window must be at most {self.denoiser.max_length}, the model's positions, got {window}")
-        if self.from_source or self._length(config) <= window:
+        if self.from_source or self.length(config) <= window:
             return None
         return Blocks(window, config.block or max(1, window // 2))
 
     def _canvas(self, prompts: list[str], config: GenerationConfig) -> Canvas:
-        length = self._length(config)
+        length = self.length(config)
         canvas = Canvas.blank(len(prompts), length, self.special)
         lead = [] if self.special.start is None else [self.special.start]
         for row, text in enumerate(prompts):
             tokens = lead + self.library.tokenise(text) + (lead if self.from_source else [])
             if len(tokens) >= length:
-                way_out = "shorten it" if self.from_source else "shorten it, or raise max_length"
+                way_out = "shorten it" if self.from_source else "shorten it, or ask for a longer one"
                 raise ValueError(
                     f"the prompt has {len(tokens) - len(lead)} tokens, but the text at most {length - len(lead)}, "
                     f"prompt included: {way_out}"
@@ -267,7 +270,7 @@ class TTAPipeline:
     ) -> tuple[Canvas, State]:
         """A text at given times as the state to go on from, and the sheet with what may not change."""
         own = self.denoiser.config.length  # no longer than that is written at once
-        config = replace(config, min_length=0, max_length=min(self._length(config), config.window or own))
+        config = replace(config, min_length=0, max_length=min(self.length(config), config.window or own))
         canvas = self._canvas([""], config)  # the given text says how long
         tokens = self.library.tokenise(text)
         offset = int(canvas.pinned[0].sum())
@@ -319,7 +322,7 @@ class TTAPipeline:
         start: State | None = None,
     ) -> TTAOutput:
         device = self.denoiser.device
-        blocks = self._blocks(config) if start is None else None
+        blocks = self.blocks(config) if start is None else None
         sequences, steps, traces, scores = [], [], [], []
         rows = [(text, seed, candidate) for text, seed in jobs for candidate in range(config.candidates)]
         peers = Peers.of([text for text, *_ in rows], config.variety, device) if config.variety else None

@@ -42,7 +42,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
         (["--control", "sentment=negative"], "Did you mean 'sentiment'?"),
         (["--control", "sentiment=awful"], "Known: negative, positive."),
         (["--control", "sentiment"], "write name=value"),
-        (["--control", "length=99"], "beyond the model's"),
+        (["--control", "length=99", "--max-length", "50"], "beyond the sheet's 49"),
         (["--steps", "0"], "steps must be at least 1"),
         (["--steps", "many"], "--steps"),
         (["--steps", "100000000"], "steps must be at most 20000"),

@@ -106,8 +106,26 @@ def test_max_tokens_stop_and_echo(client):
     word = text.split()[1]
     cut = write(client, **asked, max_tokens=4, stop=[word])["choices"][0]
     assert (cut["text"], cut["finish_reason"]) == (text[: text.index(word)], "stop")
-    long = write(client, **asked, max_tokens=500)  # no more than the model's sheet
-    assert long["choices"][0]["full_text"] == write(client, **asked)["choices"][0]["full_text"]
+
+
+def test_a_long_text_is_that_of_the_pipeline_with_drafts_of_the_whole(client, pipeline):
+    asked = {"prompt": "the pizza", "seed": 7, "steps": 3}
+    whole = pipeline("the pizza", seed=7, steps=3, max_length=1 + 2 + 30).texts[0]
+    assert write(client, **asked, max_tokens=30)["choices"][0]["full_text"] == whole
+    found = write(client, **asked, control="length=29")["choices"][0]
+    assert found["full_text"] == pipeline("the pizza", "length=29", seed=7, steps=3).texts[0]
+    assert len(found["full_text"].split()) == 29
+    answer = client.post("/v1/completions", json=asked | {"max_tokens": 30, "stream": True})
+    drafts = [one["draft"] for event in events(answer.text) for one in event["choices"] if "draft" in one]
+    assert len({draft["steps"] for draft in drafts}) == 1
+    assert drafts[-1]["step"] == drafts[-1]["steps"]
+    assert "".join(drafts[-1]["tokens"]) == whole
+    for more in ({"max_tokens": 2000}, {"control": "length=1500"}):
+        refused = client.post("/v1/completions", json=asked | more)
+        assert refused.status_code == 400
+        assert "the tokens of a text, prompt included, must be at most 1024" in refused.text
+    refused = client.post("/v1/completions", json=asked | {"max_tokens": 1000, "n": 16, "steps": 100})
+    assert "texts times candidates times steps (of every block of a long text) must be at most 50000" in refused.text
 
 
 def test_a_stream_has_the_draft_of_every_step(client, pipeline):
@@ -198,7 +216,6 @@ def test_what_openai_clients_send_and_we_ignore(client):
         ({"control": "mood=good"}, "Unknown control 'mood'"),
         ({"control": "sentiment=positve"}, "no label 'positve'. Did you mean 'positive'?"),
         ({"control": "sentiment=positive@much"}, "must be a number"),
-        ({"control": "length=99"}, "beyond the model's 15"),
         ({"candidates": 2}, "no control judges the texts"),
         ({"best_of": 3}, "'best_of' is not supported"),
         ([], "JSON object"),

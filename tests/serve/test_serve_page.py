@@ -158,9 +158,9 @@ def test_stop_and_errors(page):
     page.key("Escape")
     page.wait("document.getElementById('stop').hidden")
     assert page.run("document.getElementById('problem').hidden")
-    page.run("document.querySelector('.side input[type=number]').value = 99")  # a length beyond the sheet
+    page.run("document.querySelector('.side input[type=number]').value = 2000")  # a length beyond the limit
     page.run("document.getElementById('ask').noValidate = true; document.getElementById('write').click()")
-    assert "beyond the model's 15" in page.wait("document.getElementById('problem').textContent")
+    assert "must be at most 1024" in page.wait("document.getElementById('problem').textContent")
     page.problems.clear()  # the browser logs the 400 that was asked for
 
 

@@ -35,6 +35,11 @@ class LengthObjective(Pinning):
     tokens: int
     name: str = "length"
 
+    @property
+    def room(self) -> int:
+        """Tokens that the sheet must hold."""
+        return self.tokens
+
     def __post_init__(self) -> None:
         if self.tokens < 1:
             raise ValueError(f"length must be at least 1 token, got {self.tokens}")
@@ -44,7 +49,7 @@ class LengthObjective(Pinning):
         for row, lead in enumerate(canvas.begins):
             stop = self.tokens + lead
             if stop > room:
-                raise ValueError(f"a length of {self.tokens} tokens is beyond the model's {room - lead}")
+                raise ValueError(f"length={self.tokens} is beyond the sheet's {room - lead} tokens: raise max_length")
             if bool(canvas.pinned[row, stop:].any()):
                 raise ValueError(f"the prompt or the given words go beyond the length of {self.tokens} tokens")
             canvas = canvas.end_at(row, stop)

@@ -119,6 +119,11 @@ class Guidance:
         """The objectives that do not act by pinning alone."""
         return [(o, weight) for o, weight in self.objectives if not getattr(o, "pins_only", False)]
 
+    @property
+    def room(self) -> int:
+        """Tokens that a control asks for, behind the start token; 0: none does."""
+        return max((getattr(o, "room", 0) for o, _ in self.objectives), default=0)
+
     def __call__(self, logits: Logits, canvas: Canvas, u: float, state: State | None = None) -> Guided:
         """Guided logits and importance at time u, for a prediction from `state`; unchanged outside the window."""
         if not self.config.active(u):

@@ -59,6 +59,10 @@ class Blocks:
         """Tokens at the end of a block that the next one writes again."""
         return self.size // 5
 
+    def count(self, length: int) -> int:
+        """How many there are in a sheet with a start token."""
+        return sum(1 for _ in self.spans(length, 1))
+
     def spans(self, length: int, lead: int) -> Iterator[Span]:
         """The blocks of a sheet of `length` tokens, of which the first `lead` stand in front of every window."""
         start = first = lead

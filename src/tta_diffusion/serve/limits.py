@@ -13,7 +13,8 @@ class Limits:
     steps: int = 1000
     candidates: int = 8
     iterations: int = 10
-    work: int = 50_000  # texts times candidates times steps
+    work: int = 50_000  # texts times candidates times steps, of every block of a long text
+    tokens: int = 1024  # of a text, prompt included
     characters: int = 4000  # of a prompt, a text or a template
     controls: int = 8
     control_characters: int = 500  # of one control
@@ -31,7 +32,8 @@ class Limits:
 _WORDS = {
     "prompts": "the number of prompts",
     "texts": "the number of texts (n times prompts)",
-    "work": "texts times candidates times steps",
+    "work": "texts times candidates times steps (of every block of a long text)",
+    "tokens": "the tokens of a text, prompt included,",
     "characters": "the characters of a prompt or text",
     "controls": "the number of controls",
     "control_characters": "the characters of a control",

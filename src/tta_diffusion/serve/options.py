@@ -16,20 +16,22 @@ from tta_diffusion.serve.models import Served
 def options(models: dict[str, Served], limits: Limits, policies: Mapping[str, str]) -> dict[str, Any]:
     """Plain values for JSON; the first model is the default. `policies` has a line about those it knows."""
     return {
-        "models": [_model(served) for served in models.values()],
+        "models": [_model(served, limits) for served in models.values()],
         "policies": [{"name": name, "about": policies.get(name, "")} for name in POLICIES],
         "constraints": list(HARD_CONTROLS),
         "limits": dataclasses.asdict(limits),
     }
 
 
-def _model(served: Served) -> dict[str, Any]:
+def _model(served: Served, limits: Limits) -> dict[str, Any]:
+    molecules = writes_smiles(served.pipeline.tokenizer)
     own, defaults = served.pipeline.denoiser.config, served.pipeline.defaults
     return {
         "name": served.name,
         "regime": own.regime,
         "length": own.length,
-        "molecules": writes_smiles(served.pipeline.tokenizer),
+        "longest": own.length if molecules or served.pipeline.from_source else limits.tokens,
+        "molecules": molecules,
         "feedback": getattr(own, "self_conditioning", "none") != "none",
         "controls": served.labels,
         "defaults": {

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 from typing import Any
 
 from tta_diffusion.serve.limits import Limits
 from tta_diffusion.serve.models import Served
 from tta_diffusion.serve.schema import SETTINGS, Asked, Completion, Infill, Rewrite
 from tta_diffusion.serve.work import Manner, Piece, Rewriting, Text, Varied
+from tta_diffusion.settings import GenerationConfig
 from tta_diffusion.tokens.keep import kept_times
 
 
@@ -36,11 +38,13 @@ def _writing(
     control, settings = _manner(asked, more, len(prompts), served, limits)
     seed = secrets.randbits(31) if asked.seed is None else asked.seed
     pieces: list[Piece] = []
+    work = 0
     for prompt in prompts:
-        own = settings if max_tokens is None else settings | {"max_length": _sheet(served, prompt, max_tokens)}
-        _check(served, control, own, prompt=prompt)
+        own = settings if max_tokens is None else settings | {"max_length": _sheet(served, prompt, max_tokens, limits)}
+        work += asked.n * _work(_check(served, control, own, prompt=prompt), served, limits)
         manner = _frozen(served, control, own)
         pieces += [Text(manner, prompt, seed + i) for i in range(asked.n)]
+    limits.check(work=work)
     if not served.twin.defaults.override(settings).variety:
         return pieces
     if len({piece.manner for piece in pieces}) > 1:
@@ -75,18 +79,26 @@ def _manner(
     return control, settings
 
 
-def _check(served: Served, control: list[str], settings: dict[str, Any], **given: Any) -> None:
-    """What the pipeline would say before its first step, from the controls that pin tokens."""
+def _check(served: Served, control: list[str], settings: dict[str, Any], **given: Any) -> GenerationConfig:
+    """All settings; what the pipeline would say before its first step, from the controls that pin tokens."""
     judging = served.judging(control)
     pinning = [spec for spec in control if spec not in judging]
-    settings = settings | {"candidates": 1}
+    alone = settings | {"candidates": 1}
     try:
         if "text" in given:
-            served.twin.check_rewrite(given["text"], given["times"], pinning, **settings)
-        else:
-            served.twin.check([given["prompt"]], pinning, **settings)
+            served.twin.check_rewrite(given["text"], given["times"], pinning, **alone)
+            return served.twin.defaults.override(settings)
+        found = served.twin.check([given["prompt"]], pinning, **alone)
+        return replace(found, candidates=served.twin.defaults.override(settings).candidates)
     except ArithmeticError:
         raise ValueError("a number in this request is out of range") from None
+
+
+def _work(config: GenerationConfig, served: Served, limits: Limits) -> int:
+    """Steps of one text, in all its blocks and candidates."""
+    length, blocks = served.twin.length(config), served.twin.blocks(config)
+    limits.check(tokens=length)
+    return config.candidates * config.steps * (blocks.count(length) if blocks else 1)
 
 
 def _frozen(served: Served, control: list[str], settings: dict[str, Any]) -> Manner:
@@ -94,8 +106,12 @@ def _frozen(served: Served, control: list[str], settings: dict[str, Any]) -> Man
     return Manner(served.name, tuple(control), tuple(sorted(settings.items())), config.candidates)
 
 
-def _sheet(served: Served, prompt: str, max_tokens: int) -> int:
-    """Tokens on the sheet so that at most `max_tokens` follow the prompt, and no more than the model was made for."""
+def _sheet(served: Served, prompt: str, max_tokens: int, limits: Limits) -> int:
+    """Tokens on the sheet so that at most `max_tokens` follow the prompt."""
     twin = served.twin
     lead = int(twin.special.start is not None) * (2 if twin.from_source else 1)  # one more stands behind a source
-    return min(twin.denoiser.config.length, lead + len(twin.library.tokenise(prompt)) + max_tokens)
+    sheet = lead + len(twin.library.tokenise(prompt)) + max_tokens
+    if twin.from_source:
+        return min(twin.denoiser.config.length, sheet)
+    limits.check(tokens=sheet)
+    return sheet

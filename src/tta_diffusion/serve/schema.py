@@ -81,7 +81,9 @@ class Completion(Asked):
 
     prompt: str | list[str] = ""
     max_tokens: Count | None = Field(
-        default=None, ge=1, description="tokens behind the prompt; None: the model's sheet"
+        default=None,
+        ge=1,
+        description="tokens behind the prompt, more than the model's window block by block; None: one window",
     )
     echo: bool = False
     stop: str | list[str] | None = None

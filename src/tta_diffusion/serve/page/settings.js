@@ -55,7 +55,7 @@ export class Settings {
     const names = options.policies.map((one) => one.name).sort((a, b) => (b === own) - (a === own));
     this.policy.replaceChildren(...names.map((name) => make("option", { value: name }, name)));
     this.steps.max = Math.min(Math.max(200, model.defaults.steps), options.limits.steps);
-    this.length.max = model.length - 1;
+    this.length.max = model.longest - 1;
     this.feedbackLabel.hidden = !model.feedback;
     this.write({});
   }
