@@ -70,7 +70,10 @@ def copy(model_directory, tmp_path) -> Path:
         ({"control": f"keywords={','.join(['love'] * 16)}"}, "the keywords take 16 tokens, but only 14 are free"),
         ({"control": "keywords=,"}, "keywords are empty"),
         ({"control": "infill=the pizza"}, "the template has no gap"),
-        ({"control": "infill=the [40] ."}, "the template takes 42 tokens, but there is room for 14"),
+        (
+            {"control": "infill=the [40] .", "max_length": 16},
+            "the template takes 42 tokens, but there is room for 14: shorten it, or raise max_length",
+        ),
         ({"control": "length=²"}, "whole number of tokens"),
         ({"control": "sentiment=²"}, "no label '²'"),
         ({"control": ["length=5", "length=6"]}, "length and length both say where the text ends"),
@@ -107,12 +110,18 @@ def test_wrong_settings(pipeline, settings, message):
         ("the pizza", 0.0, "one at least above 0"),
         ("the pizza", float("nan"), r"must lie in \[0, 1\]"),
         ("", 0.5, "there is no text to rewrite"),
-        ("the " * 17, 0.5, "the text has 17 tokens, the model writes at most 15"),
     ],
 )
 def test_wrong_times_of_a_rewriting(pipeline, text, time, message):
     with pytest.raises(ValueError, match=message):
         pipeline.rewrite(text, time, seed=0, steps=2)
+
+
+def test_no_room_for_a_rewriting(pipeline):
+    with pytest.raises(ValueError, match="the text has 17 tokens, but there is room for 15"):
+        pipeline.rewrite("the " * 17, 0.5, seed=0, steps=2, max_length=16)
+    with pytest.raises(ValueError, match="a trace holds 16 tokens, the model's window: shorten the text to that"):
+        pipeline.rewrite("the " * 17, 0.5, seed=0, steps=2, return_trace=True)
 
 
 def test_no_rewriting(pipeline):

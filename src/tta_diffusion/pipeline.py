@@ -25,6 +25,7 @@ from tta_diffusion.diffusion.process import State
 from tta_diffusion.sampling.blocks import Blocks, check_long, scores_in_blocks, write_in_blocks
 from tta_diffusion.sampling.regimes import REGIMES
 from tta_diffusion.sampling.repetition import Peers
+from tta_diffusion.sampling.rewriting import drafted
 from tta_diffusion.sampling.sampler import Sampler, StepCallback, StepInfo
 from tta_diffusion.sampling.trace import Trace, describe_tokens
 from tta_diffusion.settings import MOST_TOKENS, GenerationConfig, make_sampler
@@ -146,8 +147,6 @@ class TTAPipeline:
         if num_samples < 1:
             raise ValueError(f"num_samples must be at least 1, got {num_samples}")
         sampler, canvas, config = self.prepare(prompts, control, settings)
-        if return_trace and (blocks := self.blocks(config)):
-            raise ValueError(f"a trace holds {blocks.window} tokens, the model's window: lower max_length to that")
         firsts = first_seeds(seed, len(prompts), generator)
         jobs = [(text, own + i) for text, own in zip(prompts, firsts, strict=True) for i in range(num_samples)]
         canvas = canvas.repeat(num_samples * config.candidates)
@@ -177,8 +176,7 @@ class TTAPipeline:
         """
         if num_samples < 1:
             raise ValueError(f"num_samples must be at least 1, got {num_samples}")
-        sampler, config = self._sampler(control, settings)
-        canvas, start = self._draft(text, time, sampler, config)
+        sampler, canvas, start, config = self._draft(text, time, control, settings)
         (first,) = first_seeds(seed, 1)
         jobs = [(text, first + i) for i in range(num_samples)]
         rows = num_samples * config.candidates
@@ -192,17 +190,16 @@ class TTAPipeline:
 
     def check_rewrite(
         self, text: str, time: float | Sequence[float], control: Controls = None, **settings: Any
-    ) -> None:
-        """Raises what `rewrite` with these arguments would raise before its first step, without taking one."""
-        self._draft(text, time, *self._sampler(control, settings))
+    ) -> GenerationConfig:
+        """All settings of a rewriting; raises what it would raise before its first step, without taking one."""
+        return self._draft(text, time, control, settings)[-1]
 
     def prepare(
         self, prompts: list[str], control: Controls, settings: dict[str, Any]
     ) -> tuple[Sampler, Canvas, GenerationConfig]:
         """The sampler of a call, one sheet for each prompt, and all settings."""
         sampler, config = self._sampler(control, settings)
-        asked = sampler.guidance.room + (self.special.start is not None) if sampler.guidance else 0
-        if config.max_length is None and asked > self.denoiser.config.length:  # a control's length has its room
+        if config.max_length is None and (asked := self._asked(sampler)) > self.denoiser.config.length:
             config = replace(config, max_length=asked)
         if blocks := self.blocks(config):
             check_long(blocks, sampler)
@@ -232,6 +229,10 @@ class TTAPipeline:
                 "add one (such as sentiment=positive), or ask for several texts (num_samples)"
             )
         return sampler, replace(config, allocation=str(sampler.allocation))  # what runs is what is said
+
+    def _asked(self, sampler: Sampler) -> int:
+        """Tokens on a sheet that has room for the length that a control asks for."""
+        return sampler.guidance.room + (self.special.start is not None) if sampler.guidance else 0
 
     def length(self, config: GenerationConfig) -> int:
         """Tokens on the sheet."""
@@ -266,36 +267,21 @@ class TTAPipeline:
         return canvas
 
     def _draft(
-        self, text: str, time: float | Sequence[float], sampler: Sampler, config: GenerationConfig
-    ) -> tuple[Canvas, State]:
-        """A text at given times as the state to go on from, and the sheet with what may not change."""
-        own = self.denoiser.config.length  # no longer than that is written at once
-        config = replace(config, min_length=0, max_length=min(self.length(config), config.window or own))
-        canvas = self._canvas([""], config)  # the given text says how long
-        tokens = self.library.tokenise(text)
-        offset = int(canvas.pinned[0].sum())
-        times = [float(time)] * len(tokens) if isinstance(time, int | float) else [float(t) for t in time]
-        if not tokens:
-            raise ValueError("there is no text to rewrite: give one, or write from nothing with an empty prompt")
-        if len(times) != len(tokens):
-            raise ValueError(f"{len(times)} times for a text of {len(tokens)} tokens: give one for each token")
-        if not all(0 <= u <= 1 for u in times) or not any(times):
-            raise ValueError("the times of a rewriting must lie in [0, 1], and one at least above 0")
-        if offset + len(tokens) > canvas.ids.shape[1]:
-            room = canvas.ids.shape[1] - offset
-            raise ValueError(f"the text has {len(tokens)} tokens, the model writes at most {room}")
-        start_times = torch.full(canvas.ids.shape, max(times), dtype=torch.float64)
-        draft = canvas.ids.clone()
-        draft[0, offset:] = self.special.pad
-        for i, (token, u) in enumerate(zip(tokens, times, strict=True), start=offset):
-            draft[0, i], start_times[0, i] = token, u
-            if u == 0:
-                canvas = canvas.pin(0, i, [token])
-        if offset + len(tokens) < draft.shape[1]:
-            draft[0, offset + len(tokens)] = self.special.end
-        if sampler.guidance:
-            canvas = sampler.guidance.prepare(canvas)
-        return canvas, State(draft, start_times)
+        self, text: str, time: float | Sequence[float], control: Controls, settings: dict[str, Any]
+    ) -> tuple[Sampler, Canvas, State, GenerationConfig]:
+        """The sampler of a rewriting, its sheet, the state it goes on from, and all settings."""
+        sampler, config = self._sampler(control, settings)
+        tokens, own = self.library.tokenise(text), config.window or self.denoiser.config.length
+        length = min(self.length(config), own)
+        if not self.from_source:  # a longer text has a longer sheet, unless max_length forbids it
+            wanted = max(len(tokens) + (self.special.start is not None), self._asked(sampler))
+            length = max(length, min(wanted, config.max_length or wanted))
+        config = replace(config, min_length=0, max_length=length)  # the given text says how long
+        canvas, start = drafted(self._canvas([""], config), tokens, time)
+        if blocks := self.blocks(config):
+            check_long(blocks, sampler)
+            canvas = canvas.forbid_end(0, length - blocks.window)  # its end is not forgotten on the way
+        return sampler, sampler.guidance.prepare(canvas) if sampler.guidance else canvas, start, config
 
     def _callback(
         self, user: Callable[[TTAPipeline, int, float, StepInfo], None] | None, stream: DraftStream | None
@@ -321,25 +307,25 @@ class TTAPipeline:
         trace: bool,
         start: State | None = None,
     ) -> TTAOutput:
-        device = self.denoiser.device
-        blocks = self.blocks(config) if start is None else None
+        device, blocks = self.denoiser.device, self.blocks(config)
+        if trace and blocks:
+            raise ValueError(f"a trace holds {blocks.window} tokens, the model's window: shorten the text to that")
         sequences, steps, traces, scores = [], [], [], []
         rows = [(text, seed, candidate) for text, seed in jobs for candidate in range(config.candidates)]
         peers = Peers.of([text for text, *_ in rows], config.variety, device) if config.variety else None
         for low in range(0, len(rows), config.batch_size):
             high = min(low + config.batch_size, len(rows))
             seeds = [sequence_seed(*row) for row in rows[low:high]]
-            begin = None
-            if start is not None:
-                begin = sampler.process.begin(start.ids[low:high].to(device), start.times[low:high].to(device))
+            begin = start and State(start.ids[low:high].to(device), start.times[low:high].to(device))
             sheet, randomness = canvas.rows(low, high).to(device), Randomness.from_seeds(seeds, device)
             if config.ends == "drawn" and start is None:
                 sheet = sheet.end_drawn(randomness.draws(0, ENDING, 1)[:, 0])
             here = peers.rows(low, high) if peers else None
             if blocks is None:
-                output = sampler.sample(sheet, randomness, begin, callback, trace, here)
+                begun = begin and sampler.process.begin(begin.ids, begin.times)
+                output = sampler.sample(sheet, randomness, begun, callback, trace, here)
             else:
-                output = write_in_blocks(sampler, blocks, sheet, randomness, callback, here)
+                output = write_in_blocks(sampler, blocks, sheet, randomness, begin, callback, here)
             if peers and here:
                 peers = replace(peers, finished=here.remember(output.ids, sheet))
             sequences.append(output.ids.cpu())

@@ -83,7 +83,7 @@ def test_texts_from_a_pipe_as_json_with_traces(tta: Run, tmp_path: Path) -> None
         (["--set", "steps"], "write key=value"),
         (["-n", "0"], "num_samples must be at least 1"),
         (["--trace", "no-such-directory/out.json"], "does not exist"),
-        (["the " * 40], "the text has 40 tokens, the model writes at most"),
+        (["the " * 40, "--set", "max_length=16"], "the text has 40 tokens, but there is room for 15"),
     ],
 )
 def test_wrong_input_is_one_sentence(tta: Run, arguments: list[str], said: str) -> None:

@@ -190,7 +190,7 @@ def test_candidates_are_judged_by_all_windows(pipeline: TTAPipeline):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"return_trace": True}, "a trace holds 16 tokens, the model's window: lower max_length to that"),
+        ({"return_trace": True}, "a trace holds 16 tokens, the model's window: shorten the text to that"),
         ({"window": 41}, "window must be at most 40, the model's positions, got 41"),
         ({"window": 7}, "window must be at least 8 tokens, got 7"),
         ({"block": 16}, "block must be at least 4 and below the window, 16, got 16"),

@@ -175,6 +175,20 @@ def test_a_rewriting_keeps_what_it_should(client, pipeline, keep):
     assert all(choice["text"].split()[1] == "pizza" for choice in found["choices"])
 
 
+def test_a_long_text_is_rewritten(client, pipeline):
+    text = "the pizza was bad . i hate this place and " * 3
+    body = {"text": text.strip(), "time": 0.6, "seed": 5, "steps": 4, "keep": ["pizza"]}
+    found = write(client, "/v1/rewrite", **body)["choices"][0]["full_text"]
+    times = [0.0 if word == "pizza" else 0.6 for word in text.split()]
+    assert found == pipeline.rewrite(text.strip(), times, seed=5, steps=4).texts[0]
+    for more, said in (
+        ({"text": "we " * 1024, "keep": []}, "the tokens of a text, prompt included, must be at most 1024"),
+        ({"text": "we " * 900, "keep": [], "n": 16, "steps": 100}, "(of every block of a long text) must be at most"),
+    ):
+        refused = client.post("/v1/rewrite", json=body | more)
+        assert (refused.status_code, said in refused.text) == (400, True), refused.text
+
+
 def test_null_is_a_field_left_out(client):
     nothing = dict.fromkeys(("control", "n", "stream", "echo", "stop", "max_tokens", "temperature", "stream_options"))
     asked = {"prompt": "the pizza", "seed": 7, "steps": 2}
@@ -188,6 +202,10 @@ def test_infilling(client, pipeline):
     assert (
         found["choices"][0]["text"] == pipeline("", control="infill=the pizza [3] but [2].", seed=5, steps=4).texts[0]
     )
+    words = write(client, "/v1/infill", template="the pizza [20] but [2].", seed=5, steps=2)["choices"][0][
+        "text"
+    ].split()
+    assert (len(words), words[:2], words[22], words[-1]) == (26, ["the", "pizza"], "but", "."), "beyond the window"
 
 
 def test_what_openai_clients_send_and_we_ignore(client):

@@ -95,15 +95,21 @@ class InfillObjective(Pinning):
     name: str = "infill"
     opening: list[int] = field(default_factory=list)
 
+    @property
+    def room(self) -> int:
+        """Tokens that the sheet must hold, without a prompt."""
+        return _tokens(self.pieces)
+
     def prepare(self, canvas: Canvas) -> Canvas:
         for row, begins in enumerate(canvas.begins):
             cursor = int(canvas.pinned[row].long().cumprod(0).sum())  # behind the prompt
             room = canvas.ids.shape[1] - cursor
             apart = self.opening and cursor > begins
             pieces = [self.opening, *self.pieces[1:]] if apart else self.pieces
-            needed = sum(piece if isinstance(piece, int) else len(piece) for piece in pieces)
-            if needed > room:
-                raise ValueError(f"the template takes {needed} tokens, but there is room for {room}: shorten it")
+            if (needed := _tokens(pieces)) > room:
+                raise ValueError(
+                    f"the template takes {needed} tokens, but there is room for {room}: shorten it, or raise max_length"
+                )
             for piece in pieces:
                 if isinstance(piece, int):
                     cursor += piece
@@ -112,6 +118,11 @@ class InfillObjective(Pinning):
                     cursor += len(piece)
             canvas = canvas.end_at(row, cursor)
         return canvas
+
+
+def _tokens(pieces: list[list[int] | int]) -> int:
+    """Of a template."""
+    return sum(piece if isinstance(piece, int) else len(piece) for piece in pieces)
 
 
 def parse_keywords(text: str, tokenise: Tokenise) -> KeywordObjective:

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from tta_diffusion.common.randomness import Randomness
 from tta_diffusion.control.guidance import Guidance
+from tta_diffusion.diffusion.process import State
 from tta_diffusion.sampling.repetition import Earlier, Peers
 from tta_diffusion.sampling.sampler import SampleOutput, Sampler, StepCallback, StepInfo
 from tta_diffusion.tokens.canvas import Canvas
@@ -81,13 +82,14 @@ def write_in_blocks(
     blocks: Blocks,
     canvas: Canvas,
     randomness: Randomness,
+    start: State | None = None,
     callback: StepCallback | None = None,
     peers: Peers | None = None,
 ) -> SampleOutput:
-    """Writes the free positions of a canvas (B, N) of any length."""
+    """Writes the free positions of a canvas (B, N) of any length, from noise or from tokens (B, N) at given times."""
     lead = 0 if canvas.special.start is None else 1
     spans = list(blocks.spans(canvas.ids.shape[1], lead))
-    ids = canvas.ids.clone()
+    ids = (start or canvas).ids.clone()
     steps = torch.zeros(len(ids), dtype=torch.int64)
     for number, span in enumerate(spans):
         rows = _unfinished(canvas, ids, span, lead)
@@ -102,6 +104,7 @@ def write_in_blocks(
         out = sampler.sample(
             sheet,
             randomness.picked(rows).of_block(number),
+            start=start and sampler.process.begin(_seen(ids[rows], span, lead), _seen(start.times[rows], span, lead)),
             callback=told,
             peers=peers.picked(rows) if peers else None,
             earlier=earlier,

@@ -56,7 +56,8 @@ def _rewriting(asked: Rewrite, served: Served, limits: Limits) -> list[Piece]:
     limits.check(characters=len(asked.text))
     control, settings = _manner(asked, [], 1, served, limits)
     times = kept_times(served.twin.tokenizer, asked.text, asked.time, asked.keep)
-    _check(served, control, settings, text=asked.text, times=times)
+    found = _check(served, control, settings, text=asked.text, times=times)
+    limits.check(work=asked.n * _work(found, served, limits))
     seed = secrets.randbits(31) if asked.seed is None else asked.seed
     return [Rewriting(_frozen(served, control, settings), asked.text, tuple(times), asked.n, seed)]
 
@@ -86,9 +87,9 @@ def _check(served: Served, control: list[str], settings: dict[str, Any], **given
     alone = settings | {"candidates": 1}
     try:
         if "text" in given:
-            served.twin.check_rewrite(given["text"], given["times"], pinning, **alone)
-            return served.twin.defaults.override(settings)
-        found = served.twin.check([given["prompt"]], pinning, **alone)
+            found = served.twin.check_rewrite(given["text"], given["times"], pinning, **alone)
+        else:
+            found = served.twin.check([given["prompt"]], pinning, **alone)
         return replace(found, candidates=served.twin.defaults.override(settings).candidates)
     except ArithmeticError:
         raise ValueError("a number in this request is out of range") from None
