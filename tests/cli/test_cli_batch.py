@@ -178,7 +178,7 @@ def test_a_lost_line_is_noticed(tmp_path: Path) -> None:
         (["p", "--out", "there"], "finished already"),
         (["p", "--out", "folder"], "'folder' is a directory: name a file with --out"),
         (["p", "--out", "o", "--control", "mood=good"], "Error: Unknown control 'mood'"),
-        (["p", "--out", "o", "--control", "length=99"], "Error: a length of 99 tokens"),
+        (["p", "--out", "o", "--control", "length=20000"], "Error: max_length must be between 1 and 20000"),
         (["p", "--out", "o", "--steps", "0"], "Error: steps must be at least 1"),
         (["long", "--out", "o"], f"'long', line 4 ('{'the ' * 10}...'): the prompt has 30 tokens"),
         (["empty", "--out", "o"], "'empty' is empty"),
