@@ -50,6 +50,12 @@ def test_long_form_steers_in_the_first_half(name: str) -> None:
     assert task.length == task.score_tokens == 512
 
 
+def test_settings_of_long_texts_are_chosen_on_other_articles() -> None:
+    chosen, *read = (load_task(name).openings for name in ("long-form-dev", "long-form-free", "long-form-people"))
+    assert chosen
+    assert all(task and not set(task.path) & set(chosen.path) for task in read)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
