@@ -26,3 +26,25 @@ def sheet(texts: list[list[int]], pins: list[list[bool]]) -> Canvas:
     blank = Canvas.blank(len(texts), len(texts[0]), SPECIAL)
     pinned = torch.tensor(pins)
     return replace(blank, ids=torch.where(pinned, torch.tensor(texts), SPECIAL.pad), pinned=pinned)
+
+
+@st.composite
+def pages(draw):
+    length = draw(st.integers(1, 8))
+    rows = draw(st.integers(1, 3))
+    return [draw(texts(length)) for _ in range(rows)], [draw(pins(length)) for _ in range(rows)]
+
+
+def said_again(ids: list[int], pinned: list[bool], written: int = 0) -> list[set[int]]:
+    """The rule of `repetition`: for each place what is lowered; the first `written` are of an earlier block."""
+    ends = [i for i, token in enumerate(ids) if token in (SPECIAL.end, SPECIAL.pad)]
+    stop = ends[0] + 1 if ends else len(ids)
+    out: list[set[int]] = []
+    for i in range(len(ids)):
+        if i < 2:
+            out.append(set())
+            continue
+        pairs = {(ids[j - 1], ids[j]) for j in range(2, min(i, stop)) if not pinned[j] or j < written}
+        said = {ids[i - 1], ids[i - 2]} | {w for w in range(V) if (ids[i - 1], w) in pairs}
+        out.append(said - {SPECIAL.end, SPECIAL.pad})
+    return out

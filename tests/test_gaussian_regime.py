@@ -125,6 +125,16 @@ def test_gaps_are_filled(pipeline: TTAPipeline) -> None:
     assert [output.texts[0].split()[i] for i in (0, 4, 7)] == [FEW[0]] * 3
 
 
+def test_a_long_text_goes_on_as_it_began(pipeline: TTAPipeline) -> None:
+    """Each block stands behind the words before it: mostly one word throughout, of six that might stand there."""
+    words = 4 * pipeline.denoiser.max_length
+    output = pipeline(FEW, steps=STEPS, seed=0, max_length=words, min_length=words)
+    written = [text.split() for text in output.texts]
+    assert [len(text) for text in written] == [words - 1] * len(FEW)
+    hits = sum(text.count(word) for word, text in zip(FEW, written, strict=True))
+    assert hits > 0.5 * words * len(FEW)
+
+
 def test_seeds_and_batches(pipeline: TTAPipeline) -> None:
     settings = {"steps": 6, "allocation": "adaptive:0.6", "control": "sentiment=negative"}
     whole = pipeline([FEW[0], ""], num_samples=3, seed=4, **settings)

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -31,6 +31,7 @@ from tta_diffusion.sampling.trace import Trace, describe_tokens
 from tta_diffusion.settings import MOST_TOKENS, GenerationConfig, make_sampler
 from tta_diffusion.streaming import DraftStream
 from tta_diffusion.tokens.canvas import Canvas, text_begins
+from tta_diffusion.tokens.spelling import Spelling
 from tta_diffusion.tokens.tokenizer import load_tokenizer, special_tokens
 
 if TYPE_CHECKING:
@@ -82,6 +83,10 @@ class TTAPipeline:
     def from_source(self) -> bool:
         """Whether a prompt is a source to write from, such as a text to paraphrase, and no part of the text."""
         return bool(getattr(self.denoiser.config, "source", False))
+
+    @cached_property
+    def spelling(self) -> Spelling:
+        return Spelling.of(self.tokenizer, self.denoiser.config.vocab_size)
 
     @classmethod
     def from_pretrained(
@@ -248,7 +253,9 @@ class TTAPipeline:
             raise ValueError(f"window must be at most {self.denoiser.max_length}, the model's positions, got {window}")
         if self.from_source or self.length(config) <= window:
             return None
-        return Blocks(window, config.block or max(1, window // 2))
+        size = config.block or max(1, window // 2)
+        opening = min(window // 5, max(0, window - size - 1)) if config.opening is None else config.opening
+        return Blocks(window, size, opening)
 
     def _canvas(self, prompts: list[str], config: GenerationConfig) -> Canvas:
         length = self.length(config)
@@ -325,7 +332,7 @@ class TTAPipeline:
                 begun = begin and sampler.process.begin(begin.ids, begin.times)
                 output = sampler.sample(sheet, randomness, begun, callback, trace, here)
             else:
-                output = write_in_blocks(sampler, blocks, sheet, randomness, begin, callback, here)
+                output = write_in_blocks(sampler, blocks, sheet, randomness, self.spelling, begin, callback, here)
             if peers and here:
                 peers = replace(peers, finished=here.remember(output.ids, sheet))
             sequences.append(output.ids.cpu())

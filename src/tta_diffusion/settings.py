@@ -105,6 +105,7 @@ class GenerationConfig:
     max_length: int | None = None  # tokens on the sheet; None: what the model was trained for
     window: int | None = None  # tokens that the network sees at once; None: what the model was trained for
     block: int | None = None  # tokens written at a time behind the first window; None: half a window
+    opening: int | None = None  # first tokens of a text that every window shows; None: a fifth of a window
     min_length: int = 0  # the text does not end before so many tokens, prompt included; given ends win
     ends: str = "model"  # where a text ends: the model decides; drawn: evenly between min_length and the whole sheet
     snap: bool = False
@@ -134,7 +135,8 @@ class GenerationConfig:
         return changed
 
     def _check(self) -> None:
-        ones, zeros = ("steps", "candidates", "batch_size", "window", "block"), ("min_length", "score_batch", "revise")
+        ones = ("steps", "candidates", "batch_size", "window", "block")
+        zeros = ("min_length", "score_batch", "revise", "opening")
         for name, least in (dict.fromkeys(ones, 1) | dict.fromkeys(zeros, 0)).items():
             if (given := getattr(self, name)) is not None and given < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")

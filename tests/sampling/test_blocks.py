@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,10 +15,13 @@ from tta_diffusion.common.randomness import Randomness
 from tta_diffusion.control.classifier import AttributeObjective
 from tta_diffusion.pipeline import TTAPipeline
 from tta_diffusion.sampling.blocks import Blocks, scores_in_blocks, write_in_blocks
-from tta_diffusion.sampling.sampler import SampleOutput
+from tta_diffusion.sampling.sampler import SampleOutput, SamplerConfig
 from tta_diffusion.tokens.canvas import Canvas, SpecialTokens
+from tta_diffusion.tokens.spelling import Spelling
 
 SPECIAL = SpecialTokens(pad=0, end=1, start=2)
+NOTHING = torch.zeros(200, dtype=torch.bool)
+SPELLING = Spelling(NOTHING, NOTHING, NOTHING.long(), NOTHING.long())
 LONG = 37
 FAST: dict[str, Any] = {"steps": 3, "max_length": LONG, "min_length": LONG}
 MANY_WORDS = " ".join(["the pizza was good and"] * 5)  # beyond the window
@@ -25,23 +29,30 @@ MANY_WORDS = " ".join(["the pizza was good and"] * 5)  # beyond the window
 
 @given(st.integers(8, 70), st.integers(1, 300), st.integers(0, 1), st.data())
 def test_blocks_cover_the_sheet_once_from_left_to_right(window, length, lead, data):
-    blocks = Blocks(window, data.draw(st.integers(4, window - 1 - lead)))
+    size = data.draw(st.integers(4, window - 1))
+    blocks = Blocks(window, size, data.draw(st.integers(0, window - size - 1)))
     spans = list(blocks.spans(length, lead))
     assert spans[0].first == lead
     assert [span.first for span in spans[1:]] == [span.kept for span in spans[:-1]], "nothing is left out"
     assert spans[-1].kept == spans[-1].stop == max(length, lead)
+    front = lead + data.draw(st.integers(0, blocks.opening))
     for span in spans:
-        assert span.stop - span.start <= window - lead, "the network sees no more than its window"
-        assert lead <= span.start <= span.first <= span.kept <= span.stop
+        seen = span.columns(torch.tensor([front]))[0].tolist()
+        assert len(seen) == min(window, length), "the network sees no more than its window"
+        assert seen == sorted(set(seen)), "in order, nothing twice"
+        assert seen[span.before :] == list(range(span.first, span.stop))
+        assert seen[:front] == list(range(front))[:length]
+        assert seen[front:] == list(range(span.stop - len(seen[front:]), span.stop)), "and what is nearest"
+        assert span.first <= span.kept <= span.stop
     for span in spans[1:-1]:
-        assert span.stop - span.first == blocks.size
-        assert span.stop - span.start == window - lead, "a later window is full"
+        assert span.stop - span.first == size
 
 
 class Counting:
     """A sampler that writes the number of its call at every free place."""
 
     def __init__(self, ends: tuple[int, int] | None = None) -> None:
+        self.config = SamplerConfig()
         self.seen: list[Canvas] = []
         self.seeds: list[list[int]] = []
         self.ends = ends  # (call, column of the window) where row 0 ends
@@ -63,8 +74,9 @@ def sheets(length: int, *prompts: int) -> Canvas:
     return canvas
 
 
-def write(sampler: Counting, canvas: Canvas, seeds: list[int]) -> SampleOutput:
-    return write_in_blocks(sampler, Blocks(12, 5), canvas, Randomness.from_seeds(seeds))  # type: ignore[arg-type]
+def write(sampler: Counting, canvas: Canvas, seeds: list[int], opening: int = 0) -> SampleOutput:
+    blocks, randomness = Blocks(12, 5, opening), Randomness.from_seeds(seeds)
+    return write_in_blocks(sampler, blocks, canvas, randomness, SPELLING)  # type: ignore[arg-type]
 
 
 def test_a_block_sees_what_is_written_and_writes_the_end_of_the_last_one_again():
@@ -77,6 +89,26 @@ def test_a_block_sees_what_is_written_and_writes_the_end_of_the_last_one_again()
     assert second.pinned.tolist() == [[True] * 7 + [False] * 5]
     assert len({tuple(seeds) for seeds in sampler.seeds}) == 3, "every block has random numbers of its own"
     assert sampler.seeds[0] == [4]
+
+
+def test_every_window_shows_how_the_text_begins():
+    sampler = Counting()
+    out = write(sampler, sheets(20, 3), [4], opening=4)
+    assert out.ids.tolist() == [[2, 9, 9, 9, *[11] * 7, *[12] * 4, *[13] * 5]]
+    assert [canvas.ids.tolist() for canvas in sampler.seen[1:]] == [
+        [[2, 9, 9, 9, 11, 11, 11, 0, 0, 0, 0, 0]],  # the prompt and a word behind it, two of the last ones, the block
+        [[2, 9, 9, 9, 11, 12, 12, 0, 0, 0, 0, 0]],
+    ]
+    assert sampler.seen[2].pinned.tolist() == [[True] * 7 + [False] * 5]
+
+
+def test_an_opening_leaves_no_bracket_open():
+    """Each text has its own: what the opening is short of is shown of the last words."""
+    sampler, canvas = Counting(), sheets(20, 1, 3)
+    brackets = replace(SPELLING, opens=NOTHING.long().index_fill(0, torch.tensor([8]), 1))
+    canvas = canvas.pin(0, 2, [8, 9])
+    write_in_blocks(sampler, Blocks(12, 5, 4), canvas, Randomness.from_seeds([4, 5]), brackets)  # type: ignore[arg-type]
+    assert sampler.seen[2].ids[:, :7].tolist() == [[2, 9, 11, 12, 12, 12, 12], [2, 9, 9, 9, 11, 12, 12]]
 
 
 def test_a_text_that_has_ended_and_one_whose_prompt_fills_the_window_sit_out():
@@ -96,7 +128,7 @@ def test_the_end_of_a_block_that_is_written_again_does_not_end_the_text():
 def test_a_long_text_begins_as_the_short_one_of_its_seed(pipeline: TTAPipeline):
     short = pipeline("the pizza", seed=3, steps=3, min_length=LENGTH).sequences[0]
     long = pipeline("the pizza", seed=3, **FAST).sequences[0]
-    kept = LENGTH - Blocks(LENGTH, LENGTH // 2).again
+    kept = LENGTH - Blocks(LENGTH, LENGTH // 2, 0).again
     assert long[:kept].tolist() == short[:kept].tolist()
     assert len(long) == LONG
     assert pipeline.special.end not in long
@@ -171,15 +203,15 @@ def test_a_streamer_gets_the_text_once_it_is_whole(pipeline: TTAPipeline):
 def test_candidates_are_judged_by_all_windows(pipeline: TTAPipeline):
     mood = AttributeObjective("mood", make_classifier(len(pipeline.tokenizer)), 1)
     sampler, canvas, _ = pipeline.prepare(["the pizza"], mood, dict(FAST))
-    blocks = Blocks(LENGTH, 8)
+    blocks = Blocks(LENGTH, 8, 3)
     drawn = pipeline("the pizza", control=mood, num_samples=4, seed=2, **FAST)
     size = pipeline.denoiser.config.vocab_size
     assert sampler.guidance is not None
     found = scores_in_blocks(sampler.guidance, blocks, drawn.sequences, canvas.repeat(4), size)
     for row, ids in enumerate(drawn.sequences):
         parts = []
-        for span in blocks.spans(LONG, 1):
-            window = torch.cat([ids[:1], ids[span.start : span.stop]])[None]
+        for span in Blocks(LENGTH, 8, 0).spans(LONG, 1):  # one piece of the text each
+            window = torch.cat([ids[:1], ids[span.stop - LENGTH + 1 : span.stop]])[None]
             sheet = Canvas.blank(1, window.shape[1], pipeline.special).pin(0, 0, [pipeline.special.start or 0])
             parts.append(float(sampler.guidance.scores(window, sheet, size)))
         assert float(found[row]) == pytest.approx(sum(parts) / len(parts), abs=1e-5)
@@ -196,6 +228,8 @@ def test_candidates_are_judged_by_all_windows(pipeline: TTAPipeline):
         ({"block": 16}, "block must be at least 4 and below the window, 16, got 16"),
         ({"block": 3}, "block must be at least 4"),
         ({"block": 0}, "block must be at least 1, got 0"),
+        ({"opening": -1}, "opening must be at least 0, got -1"),
+        ({"opening": 8}, "opening must be below what the block of 8 leaves of the window, 8, got 8"),
         ({"max_length": 20_001}, "max_length must be between 1 and 20000, got 20001"),
     ],
 )

@@ -177,6 +177,21 @@ def test_what_is_written_stays_unless_masked_again(pipes) -> None:
     assert changes[0.0] < changes[1.0]
 
 
+@pytest.mark.parametrize("regime", REGIMES)
+def test_a_long_text_is_written_block_by_block(pipes, regime: str) -> None:
+    """It has all its tokens, said again or not, and what repeats is lowered here too."""
+    words, settings = 3 * LENGTH, {"num_samples": 4, "seed": 0, "steps": 4, "control": "sentiment=positive"}
+    said = {}
+    for penalty in (0.0, 30.0):
+        output = pipes[regime](
+            "the", max_length=words, min_length=words, local_repetition_penalty=penalty, **settings
+        )  # fmt: skip
+        assert [len(text.split()) for text in output.texts] == [words - 1] * 4
+        assert not bool((output.sequences == MASK).any())
+        said[penalty] = sum(len(set(text.split())) for text in output.texts)
+    assert said[30.0] > said[0.0]
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -12,10 +12,13 @@ from tta_diffusion.common.randomness import Randomness
 from tta_diffusion.diffusion.process import State
 from tta_diffusion.pipeline import TTAPipeline
 from tta_diffusion.sampling.blocks import Blocks, write_in_blocks
-from tta_diffusion.sampling.sampler import SampleOutput, StepInfo
+from tta_diffusion.sampling.sampler import SampleOutput, SamplerConfig, StepInfo
 from tta_diffusion.tokens.canvas import Canvas, SpecialTokens
+from tta_diffusion.tokens.spelling import Spelling
 
 SPECIAL = SpecialTokens(pad=0, end=1, start=2)
+NOTHING = torch.zeros(200, dtype=torch.bool)
+SPELLING = Spelling(NOTHING, NOTHING, NOTHING.long(), NOTHING.long())
 WORDS = ["the pizza was good and", "i love this place .", "the movie was not bad ,", "we love the great book"]
 TEXT = " ".join(WORDS * 2)
 COUNT = len(TEXT.split())
@@ -26,7 +29,7 @@ class Adding:
     """A sampler that adds 100 to every token that may change, and notes what it saw."""
 
     def __init__(self) -> None:
-        self.process = SimpleNamespace(begin=State)
+        self.process, self.config = SimpleNamespace(begin=State), SamplerConfig()
         self.starts: list[tuple[list[int], list[float]]] = []
 
     def sample(self, canvas: Canvas, randomness: Randomness, start: State, **_: Any) -> SampleOutput:
@@ -39,7 +42,7 @@ def test_a_block_stands_behind_the_rewritten_text_and_before_the_old_one():
     canvas = Canvas.blank(1, 15, SPECIAL).pin(0, 0, [2])
     old, times = torch.arange(2, 17)[None], torch.full((1, 15), 0.4)
     sampler = Adding()
-    out = write_in_blocks(sampler, Blocks(10, 5), canvas, Randomness.from_seeds([1]), State(old, times))  # type: ignore[arg-type]
+    out = write_in_blocks(sampler, Blocks(10, 5, 0), canvas, Randomness.from_seeds([1]), SPELLING, State(old, times))  # type: ignore[arg-type]
     assert out.ids.tolist() == [[2, *range(103, 117)]]
     ids, seen = sampler.starts[1]  # eight tokens are rewritten: the last four of them, the old ninth, and five more
     assert ids == [2, 107, 108, 109, 110, 11, 12, 13, 14, 15]

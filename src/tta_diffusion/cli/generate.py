@@ -258,6 +258,10 @@ def generate(
         int | None,
         option("Tokens written at a time behind the first window.", "--block", says="half a window", min=1),
     ] = None,
+    opening: Annotated[
+        int | None,
+        option("The first tokens of a text, which every window shows.", "--opening", says="a fifth of a window", min=0),
+    ] = None,
     min_length: Annotated[
         int | None,
         option("Tokens before the text may end, prompt included.", "--min-length", example="40", min=0),

@@ -153,6 +153,7 @@ SETTINGS = {
     "max_length": Setting(int, None),
     "window": Setting(int, None),
     "block": Setting(int, None),
+    "opening": Setting(int, None),
     "min_length": Setting(int, 0),
     "ends": Setting(str, "model"),
     "snap": Setting(bool, False),

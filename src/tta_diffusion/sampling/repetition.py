@@ -9,9 +9,6 @@ for it everywhere. Let d be the last step's drafts, and i a place that is to be 
     by `local_repetition_penalty` if it stands close in front, or repeats a pair of its own text:
         w = d[i-1],  or  w = d[i-2],  or  (d[i-1], w) = (d[j-1], d[j])    for a written place j before i
 
-    and by half as much again, in a text that is written block by block (see `blocks`), if it repeats three tokens of
-    an earlier block. There, what an earlier block wrote is written, though it is given to this one.
-
 For `variety`, before i stand all earlier texts of the same prompt, finished or in this batch, and what is earlier in
 the same text. So the first place that has three tokens owns them, and the first text is pushed by itself alone. Given
 tokens own nothing, nor does what lies behind the end of a text; they count among those in front. The local penalty is a
@@ -34,7 +31,6 @@ from tta_diffusion.tokens.canvas import Canvas
 from tta_diffusion.tokens.logits import Logits
 
 NOBODY = torch.iinfo(torch.int64).max  # the key where nothing is owned
-EARLIER = 1.5  # how much more three tokens of an earlier block weigh than a pair
 
 
 @dataclass(frozen=True)
@@ -70,40 +66,9 @@ class Peers:
         return logits.lowered(lambda tokens, places: repeats(front, tokens, places, keys, self.finished), self.strength)
 
 
-@dataclass(frozen=True)
-class Earlier:
-    """What texts that are written block by block have said before the sheet at hand."""
-
-    texts: Tensor  # (B,) a number for each text
-    written: Tensor  # (B, L) True at tokens of the sheet that an earlier block wrote
-    threes: Tensor  # (F,) hashes of three tokens in a row, the last of which an earlier block wrote
-
-    @classmethod
-    def of(cls, ids: Tensor, own: Tensor, written: Tensor) -> Earlier:
-        """From all tokens before the block (B, n), those among them that the texts wrote, and those of the sheet."""
-        texts = torch.arange(len(ids), device=ids.device)
-        keys = mix(front_keys(texts, ids) + ids)[own & (torch.arange(ids.shape[1], device=ids.device) >= 2)]
-        return cls(texts, written, keys)
-
-    def rows(self, start: int, stop: int) -> Earlier:
-        return replace(self, texts=self.texts[start:stop], written=self.written[start:stop])
-
-
-def lower_local_repetition(
-    logits: Logits, draft: Tensor, canvas: Canvas, nats: float, earlier: Earlier | None = None
-) -> Logits:
+def lower_local_repetition(logits: Logits, draft: Tensor, canvas: Canvas, nats: float) -> Logits:
     """The logits with what the draft (B, L) has just said lowered."""
-    written = earlier.written if earlier else None
-    logits = logits.lowered(lambda tokens, places: repeats_locally(tokens, places, draft, canvas, written), nats)
-    if earlier is None:
-        return logits
-    front = front_keys(earlier.texts, draft)
-    nobody = torch.full_like(front, NOBODY)
-
-    def said_before(tokens: Tensor, places: Tensor) -> Tensor:
-        return repeats(front, tokens, places, nobody, earlier.threes) & ~ends(tokens, canvas)
-
-    return logits.lowered(said_before, EARLIER * nats)
+    return logits.lowered(lambda tokens, places: repeats_locally(tokens, places, draft, canvas), nats)
 
 
 def ends(tokens: Tensor, canvas: Canvas) -> Tensor:
@@ -115,13 +80,16 @@ def repeats_locally(
 ) -> Tensor:
     """(R, k) True where one of the tokens (R, k) at places (R,) of the flattened draft (B, L) repeats it."""
     texts = torch.arange(len(draft), device=draft.device)[:, None]
-    one, two = draft.roll(1, -1), draft.roll(2, -1)
-    front = mix(mix(texts) + one)  # (B, L) the text and the token in front
+    front = mix(mix(texts) + draft.roll(1, -1))  # (B, L) the text and the token in front
     keys = owned_keys(front, draft, canvas, written)
     pair = repeats(front, tokens, places, keys, keys.new_empty(0))
-    close = (tokens == one.flatten()[places, None]) | (tokens == two.flatten()[places, None])
-    inside = (places % draft.shape[1] >= 2)[:, None]
-    return (pair | close) & inside & ~ends(tokens, canvas)
+    return (pair | stands_close(tokens, places, draft)) & ~ends(tokens, canvas)
+
+
+def stands_close(tokens: Tensor, places: Tensor, draft: Tensor) -> Tensor:
+    """(R, k) True where a token is one of the two in front of its place."""
+    one, two = (draft.roll(back, -1).flatten()[places, None] for back in (1, 2))
+    return ((tokens == one) | (tokens == two)) & (places % draft.shape[1] >= 2)[:, None]
 
 
 def front_keys(groups: Tensor, ids: Tensor) -> Tensor:

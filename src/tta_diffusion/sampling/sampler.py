@@ -25,9 +25,10 @@ from tta_diffusion.denoiser.config import check_time_conditioning
 from tta_diffusion.denoiser.protocol import Denoiser
 from tta_diffusion.diffusion.grid import check_grid, cut_grid, make_grid, snap_to
 from tta_diffusion.diffusion.process import Process, State
+from tta_diffusion.sampling.earlier import Earlier
 from tta_diffusion.sampling.graphed_prediction import GraphedPredictor, graphed
 from tta_diffusion.sampling.prediction import Prediction, Predictor
-from tta_diffusion.sampling.repetition import Earlier, Peers, lower_local_repetition
+from tta_diffusion.sampling.repetition import Peers, lower_local_repetition
 from tta_diffusion.sampling.revision import Revision
 from tta_diffusion.sampling.settled_prediction import SettledPredictor, Settling
 from tta_diffusion.sampling.trace import Trace, TraceRecorder, relative
@@ -234,7 +235,9 @@ class _Trajectory:
         if self.peers:
             logits = self.peers.lower(logits, draft, self.canvas)
         if penalty := self.sampler.config.local_repetition_penalty:
-            logits = lower_local_repetition(logits, draft, self.canvas, penalty, self.earlier)
+            if self.earlier:
+                return self.earlier.lower(logits, draft, self.canvas, penalty)
+            logits = lower_local_repetition(logits, draft, self.canvas, penalty)
         return logits
 
     def _feed_back(self, prediction: Prediction, logits: Logits, before: Tensor) -> SoftTokens:
