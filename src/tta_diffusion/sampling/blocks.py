@@ -5,9 +5,9 @@
 A sheet of N tokens is filled from left to right. A window of W tokens moves over it; the network sees no more than
 that, so time grows with N and memory does not. The first window is the sheet of an ordinary text. Each later one shows
 the first o tokens of the text, which say what it is about, the last W - o - b written ones, and a block of b new ones.
-(Fewer where a word, a bracket or a quotation would stay open: up to the last place where none is.) Nothing stands
-behind the last tokens of a block, so they are written again as the first of the next one, in sight of what follows; the
-block that reaches the end of the sheet keeps them.
+The opening is shorter where a word, a bracket or a quotation would stay open at its end. Nothing stands behind the last
+tokens of a block, so they are written again as the first of the next one, in sight of what follows; the block that
+reaches the end of the sheet keeps them.
 
 Inside a window everything is as in a short text: steps, guidance, allocation, given words, and where the text may end.
 A text that has ended takes no part in what follows. Its random numbers are its own, and others for every block.
