@@ -12,9 +12,7 @@ be a corpus again, for a second source under another name (`--name`); openings a
 from __future__ import annotations
 
 import argparse
-import os
 import random
-import shutil
 import sys
 import time
 from collections import deque
@@ -32,9 +30,9 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokeni
 
 from tta_diffusion.common.command import run_command
 from tta_diffusion.common.progress import Progress
-from tta_diffusion.data.store import SPLITS, MixtureSampler, TokenStore
+from tta_diffusion.data.extension import Extension
+from tta_diffusion.data.store import MixtureSampler, TokenStore
 from tta_diffusion.data.tokenizer import backend, load_tokenizer
-from tta_diffusion.data.writer import StoreWriter
 
 Rows = NDArray[Any]
 
@@ -198,51 +196,22 @@ def teach(
 ) -> dict[str, Any]:
     """Writes the extended corpus; returns its meta.json. After `minutes` it finishes with what it has."""
     store = TokenStore.open(corpus)
-    if teaching.source in store.sources:
-        raise ValueError(f"{store.directory} has a source '{teaching.source}' already: name the new one with --name.")
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
         teacher, use_safetensors=True, dtype=dtype, trust_remote_code=False
     )
     model.to(torch.device(device)).eval()  # type: ignore[arg-type]
-    writer = StoreWriter(out)
-    number_type, pad = np.dtype(store.meta["dtype"]), store.special_ids["pad"]
-    arrays = {s: writer.array(s, teaching.source, store.length, number_type, pad) for s in SPLITS}
+    extension = Extension(store, out, teaching.source)
     rng = random.Random(teaching.seed + 1)
     began = time.monotonic()
     with Progress("the teacher writes", teaching.texts, sys.stderr.isatty()) as progress:
         for number, rows in enumerate(taught_rows(store, model, load_tokenizer(teacher), teaching), start=1):
             for row in rows:
-                arrays["validation" if rng.random() < 0.005 else "train"].add(row.tolist())
+                extension.add(row.tolist(), "validation" if rng.random() < 0.005 else "train")
             progress.reach(min(number * teaching.batch, teaching.texts))
             if minutes is not None and time.monotonic() - began > 60 * minutes:
                 break
-    entry = {
-        "name": teaching.source,
-        "weight": teaching.weight,
-        "splits": {split: array.close() for split, array in arrays.items()},
-        "counts": {},
-    }
-    if not arrays["train"].sequences:
-        writer.discard()
-        raise ValueError("The teacher wrote no text that is kept: ask for more --texts, or take another teacher.")
-    for source in store.meta["sources"]:
-        for part in source["splits"].values():
-            for file in (part["file"], *([part["labels"]["file"]] if "labels" in part else [])):
-                _link(store.directory / file, writer.scratch / file)
-    shutil.copytree(store.tokenizer_dir, writer.tokenizer_dir)
-    left_out = ("format", "version", "fingerprint", "tokenizer_sha256", "sources")
-    meta = {key: value for key, value in store.meta.items() if key not in left_out}
-    teachers = store.meta.get("teachers", {}) | {teaching.source: {"name": Path(teacher).name, **asdict(teaching)}}
-    return writer.finish(meta | {"sources": [*store.meta["sources"], entry], "teachers": teachers})
-
-
-def _link(source: Path, target: Path) -> None:
-    """The same file under another name where the disk allows, else a copy."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
+    return extension.finish(teaching.weight, {"name": Path(teacher).name, **asdict(teaching)})
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
