@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from tta_diffusion.bench.methods.causal import task_of
 from tta_diffusion.bench.metrics import measure
+from tta_diffusion.bench.record import Record
 from tta_diffusion.bench.reference import ReferenceScorer, corpus_numbers
 from tta_diffusion.bench.run import Request, run
 from tta_diffusion.bench.store import Sample, SampleStore
@@ -118,3 +120,10 @@ def test_the_most_agreed_text_of_a_run(data_dir: Path) -> None:
         run(Request(task(), "mbr", data_dir=data_dir, out=data_dir / "none"))
     with pytest.raises(ValueError, match="trained on pairs: add --model DIR"):
         run(Request(task(), "decoder", data_dir=data_dir, out=data_dir / "decoder"))
+
+
+def test_a_decoder_is_not_called_by_the_settings_of_our_sampler() -> None:
+    """Its row in tables said `adaptive:0.6 T=30`."""
+    own = task_of(task(settings={"steps": 30, "allocation": "adaptive:0.6"}), "decoder")
+    identity = Request(own, "decoder", model="runs/decoder", settings={"top_k": 1}).identity()
+    assert Record(identity, ("a source",), 1).title == "decoder decoder top_k=1"

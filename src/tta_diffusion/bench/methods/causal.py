@@ -25,10 +25,13 @@ if TYPE_CHECKING:
     from tta_diffusion.baselines.store import Trained
 
 GUIDE = "guide"  # the option that names the classifier
+WITHOUT_OURS = ("decoder",)  # methods with settings of their own and no recipe
 
 
 def task_of(task: Task, method: str) -> Task:
     """The task with the settings of the method's recipe in place of our sampler's."""
+    if method in WITHOUT_OURS:
+        return replace(task, settings={})
     if method not in MODULES:
         return task
     return replace(task, settings=load_recipe(method).written_with(task.control))
