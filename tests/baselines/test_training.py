@@ -6,18 +6,22 @@ import json
 import random
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import yaml
-from baseline_helpers import LABELS, save_masked
+from baseline_helpers import LABELS, save_masked, tiny
 
 from causal import TOKENIZER, save_causal
+from tta_diffusion.baselines.pplm_training import bags
 from tta_diffusion.baselines.recipes import MODULES, SHIPPED, load_recipe
 from tta_diffusion.baselines.registry import Setup, find_baseline, find_trainer
 from tta_diffusion.baselines.store import Facts, Trained
 from tta_diffusion.baselines.train import Request, train
 from tta_diffusion.common.configuration import build
+from tta_diffusion.data.tokenizer import special_ids
 from tta_diffusion.training.classifier.tasks import Task, build_task
 
 BAD, GOOD = ["bad", "terrible", "hate"], ["good", "great", "love"]
@@ -104,8 +108,22 @@ def test_what_was_trained_steers(name: str, folder: Path, toy: Task) -> None:
 
 def test_bags_hold_the_telling_words(folder: Path, toy: Task) -> None:
     trained("pplm", folder, toy)
-    bags = Trained.open(folder / "made" / "pplm", "pplm").tensors("attribute")["bags"]
-    assert [set(TOKENIZER.convert_ids_to_tokens(row)) for row in bags.tolist()] == [set(BAD), set(GOOD)]
+    found = Trained.open(folder / "made" / "pplm", "pplm").tensors("attribute")["bags"]
+    assert [set(TOKENIZER.convert_ids_to_tokens(row)) for row in found.tolist()] == [set(BAD), set(GOOD)]
+
+
+def test_bags_leave_words_of_every_label_out() -> None:
+    """`the` is a little more frequent under one label, and there is so much of it that this is no accident."""
+    rows = [["the"] * 500 + ["was"] * 490 + ["lake"] * 10, ["the"] * 400 + ["was"] * 590 + ["pizza"] * 10]
+    table = np.array([TOKENIZER.convert_tokens_to_ids(row) for row in rows])
+    store = SimpleNamespace(
+        train=SimpleNamespace(ids=table, labels=np.array([0, 1])),
+        labels=["lakes", "meals"],
+        vocab_size=len(TOKENIZER),
+        special=special_ids(TOKENIZER),
+    )
+    found = bags(tiny("llama"), store, 1)  # type: ignore[arg-type]
+    assert TOKENIZER.convert_ids_to_tokens(found[:, 0].tolist()) == ["lake", "pizza"]
 
 
 def test_the_same_command_trains_the_same(folder: Path, toy: Task, tmp_path: Path) -> None:

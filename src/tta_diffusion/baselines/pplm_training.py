@@ -19,6 +19,7 @@ from tta_diffusion.training.classifier.store import LabelledStore
 from tta_diffusion.training.fit import FitSettings, batches, fit
 
 RARE = 5  # occurrences of a word that may be in a bag, at least
+TELLING = 3.0  # times as frequent under its label as under the others; words that are less fill a bag up
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,8 @@ def bags(base: CausalLM, store: LabelledStore, words: int) -> Tensor:
     """(C, words) tokens that begin a word and tell of a label: the largest z-scores of log-odds (Monroe et al. 2008).
 
     With n_c(v) occurrences of a token in rows of label c and n(v) in all, smoothed by 1/2: log odds of v within c minus
-    log odds within the other labels, over its deviation sqrt(1 / n_c + 1 / n_other).
+    log odds within the other labels, over its deviation sqrt(1 / n_c + 1 / n_other). The score alone would choose
+    words so frequent that a small difference is sure ("the", "his", "said"), so words of a large one come first.
     """
     rows = store.train
     size = store.vocab_size
@@ -82,6 +84,7 @@ def bags(base: CausalLM, store: LabelledStore, words: int) -> Tensor:
         other = counts.sum(0) - own
         inside, outside = ((n + 0.5) / (n.sum() - n + 0.5) for n in (own, other))
         score = (np.log(inside) - np.log(outside)) / np.sqrt(1 / (own + 0.5) + 1 / (other + 0.5))
+        score = np.where(inside >= TELLING * outside, score, score - score.max() + score.min() - 1)
         score[~begins | (own < min(RARE, own.max()))] = -np.inf
         chosen.append(np.argsort(-score, kind="stable")[:words])
     return torch.from_numpy(np.stack(chosen))
