@@ -94,10 +94,9 @@ def test_a_decoder_that_only_copies_leaves_no_corpus(
 def test_a_trained_decoder_by_command(corpus: Path, tmp_path: Path) -> None:
     start, decoder = save_causal(tmp_path / "start", "llama"), tmp_path / "decoder"
     train_from_source(str(start), corpus, decoder, SourceFit(steps=60, batch=4, lr=5e-3, warmup=5))
-    command = [sys.executable, "-m", "tta_diffusion.baselines.taught_pairs", str(decoder)]
-    done = subprocess.run([*command, str(corpus), str(tmp_path / "out")], capture_output=True, text=True)
+    command = [sys.executable, "-m", "tta_diffusion.baselines.taught_pairs", str(decoder), str(corpus)]
+    done = subprocess.run([*command, str(tmp_path / "out")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert ("we love it", "i love it") in corpus_pairs(tmp_path / "out", "train")[len(PAIRS) :]
-    again = subprocess.run([*command, str(tmp_path / "out"), str(tmp_path / "more")], capture_output=True, text=True)
-    assert again.returncode == 1
-    assert again.stderr.strip().endswith("name the new one with --name.")
+    with pytest.raises(ValueError, match="has a source 'decoder' already: name the new one with --name"):
+        teach_pairs(decoder, tmp_path / "out", tmp_path / "more")
