@@ -91,6 +91,7 @@ def test_a_decoder_that_only_copies_leaves_no_corpus(
     assert not (tmp_path / "out" / "meta.json").exists()
 
 
+@pytest.mark.slow
 def test_a_trained_decoder_by_command(corpus: Path, tmp_path: Path) -> None:
     start, decoder = save_causal(tmp_path / "start", "llama"), tmp_path / "decoder"
     train_from_source(str(start), corpus, decoder, SourceFit(steps=60, batch=4, lr=5e-3, warmup=5))
