@@ -196,12 +196,12 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 def test_wrong_input(
     task: Path, judge: Path, done: Path, model_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    here = ["--out", str(tmp_path / "new"), "--scorer", "none", "--model", str(model_directory)]
+    here = ["--out", str(tmp_path / "new"), *NO_MODELS, "--model", str(model_directory)]
     cases: list[tuple[list[object], str]] = [
         (["sentimnt", *here], "Did you mean 'sentiment'?"),
         (["no/such.yaml", *here], "cannot be read"),
         (["detoxification", *here], "--data-dir"),
-        ([task, "--out", tmp_path / "new", "--scorer", "none", "--model", "no/such/model"], "no model at"),
+        ([task, "--out", tmp_path / "new", "--scorer", "./nothing", "--model", "no/such/model"], "no model at"),
         ([task, *here, "--method", "ttta"], "Did you mean 'tta'?"),
         ([task, *here, "--method", "nothing:here"], "cannot be imported"),
         ([task, *here, "--method", "file"], "add --file"),
@@ -223,9 +223,9 @@ def test_wrong_input(
             ["topic", *here, "--classifier", judge],
             "has no label 'world' of the task 'topic' (it has: negative, positive)",
         ),
-        ([task, "--out", done, "--scorer", "none", "--model", model_directory, "--steps", "4"], "choose another --out"),
+        ([task, "--out", done, *NO_MODELS, "--model", model_directory, "--steps", "4"], "choose another --out"),
         (["sweep", "lamda"], "Did you mean 'lambda'?"),
-        (["sweep", "stages-2", "--scorer", "none"], "--model NAME=DIR"),
+        (["sweep", "stages-2", *NO_MODELS], "--model NAME=DIR"),
         (["score", tmp_path], "holds no benchmark run"),
         (["compare", done, tmp_path], "holds no benchmark run"),
         (["report", done, "--html", tmp_path / "no" / "r.html"], "does not exist"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tta_diffusion.assets import find_model, model_name
+from tta_diffusion.assets import find_model, model_name, resolve
 from tta_diffusion.baselines.recipes import ON_OURS
 from tta_diffusion.bench.methods.base import Method, MethodOptions, find_method
 from tta_diffusion.bench.methods.causal import steering
@@ -31,6 +31,7 @@ from tta_diffusion.common.progress import Progress
 from tta_diffusion.common.world import World
 
 DEFAULT_OUT = Path("runs") / "bench"
+OURS = ("tta", *ON_OURS)  # methods on a model of ours
 WITHOUT_SETTINGS = ("file", "copy", "mbr")  # methods that write nothing themselves
 NETWORKS = ("spans", "tags")  # of a model, that guide to targets
 PATIENCE = 1800.0  # seconds without a new text of another process, after which it is taken for dead
@@ -61,7 +62,12 @@ class Request:
     @property
     def directory(self) -> str:
         """The directory of the model; empty where the method has none."""
-        return find_model(self.model) if self.method in ("tta", *ON_OURS) else self.model or ""
+        return find_model(self.model) if self.method in OURS else self.model or ""
+
+    def check_model(self) -> None:
+        """Raises for a model of ours that is not there: at once, not behind scorers that take a minute to load."""
+        if self.method in OURS:
+            resolve(self.directory)
 
     def identity(self) -> Identity:
         model = self.directory

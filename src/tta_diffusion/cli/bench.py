@@ -256,6 +256,7 @@ def _run_one(request: Request, choice: ScorerChoice, score: bool) -> None:
     from tta_diffusion.common.world import World
 
     world = World.from_environment()
+    request.check_model()
     if score and world.main:
         make_scorers(choice, request.task)  # what is wrong with them should not show after hours
     out, _ = run(request, world)
