@@ -29,15 +29,18 @@ def test_gpus_are_counted(monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_16_bits_on_a_cpu_are_warned_of(model_directory, dtype):
+def test_16_bits_on_a_cpu_are_warned_of(model_directory, dtype, monkeypatch):
+    monkeypatch.setattr("tta_diffusion.common.devices.multiplies_bf16", lambda: False)
     with pytest.warns(UserWarning, match="float16 is very slow on most CPUs: take --dtype int8"):
         TTAPipeline.from_pretrained(model_directory, "cpu", dtype)
 
 
-def test_32_bits_are_not(model_directory):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_is_quick_is_not(model_directory, dtype, monkeypatch):
+    monkeypatch.setattr("tta_diffusion.common.devices.multiplies_bf16", lambda: True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        TTAPipeline.from_pretrained(model_directory, "cpu", torch.float32)
+        TTAPipeline.from_pretrained(model_directory, "cpu", dtype)
 
 
 def test_what_has_no_8_bit_products_says_so():
