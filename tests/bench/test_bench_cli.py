@@ -147,6 +147,18 @@ def test_a_sweep_file_over_models(task: Path, model_directory: Path, tmp_path: P
     assert "| model=50 steps=3 |" in (tmp_path / "out" / "table.md").read_text()
 
 
+def test_a_sweep_misses_its_last_model_before_its_first_text(
+    task: Path, model_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "stages.yaml"
+    file.write_text(yaml.safe_dump({"task": str(task), "axes": {"model": []}, "samples": 1}))
+    models = ["--model", f"5000={model_directory}", "--model", "50=no/such/model"]
+    assert "no model at 'no/such/model'" in refused(
+        capsys, "sweep", file, *models, "--out", tmp_path / "out", *NO_MODELS
+    )
+    assert not list((tmp_path / "out").rglob("samples*.jsonl"))
+
+
 def test_compare(done: Path, task: Path, judge: Path, model_directory: Path, tmp_path: Path) -> None:
     words = ["--out", tmp_path / "b", *NO_MODELS, "--classifier", judge, "--device", "cpu"]
     assert bench(task, "--model", model_directory, "--allocation", "constant", *words) == 0

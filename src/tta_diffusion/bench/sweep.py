@@ -132,6 +132,8 @@ def requests(sweep: Sweep, base: Request, models: dict[str, str], out: Path) -> 
     """All points with their runs; what is wrong with the last should not show after the first."""
     base = replace(base, settings=sweep.settings | base.settings, limit=base.limit or sweep.samples)
     found = [(point, request_for(point, base, models, out)) for point in points(sweep, models)]
+    for _, request in found:
+        request.check_model()
     if base.method == "tta":
         from tta_diffusion.allocation import parse_allocation
         from tta_diffusion.settings import GenerationConfig
